@@ -42,7 +42,6 @@ impl Truth {
 
 /// An algorithm that counts every request, and how exact its estimates are.
 pub(super) struct Counter {
-    name: String,
     meter: Meter,
     state: State,
     quota: u64,
@@ -50,29 +49,18 @@ pub(super) struct Counter {
     was_above: bool,
     was_limited: bool,
     most: u64,
-    totals: Sums,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    requests: u64,
-    above: u64,
-    wrongly_admitted: u64,
-    wrongly_limited: u64,
+    /// The sum of the differences, and the most requests in a period of a source that was let through.
     differences: f64,
-    sources: u64,
-    sources_above: u64,
-    let_through: u64,
-    /// The most requests in a period of a source that was above the limit and never limited.
-    most: u64,
-    limited_below: u64,
+    most_let_through: u64,
+    /// The result, except for what [`result`](Self::result) computes from the two fields above.
+    counted: Counted,
 }
 
 /// How exact an algorithm is if it counts every request.
 ///
 /// A request is above the limit if it and the requests of the same source in the period before it are more than the
 /// quota. The algorithm would limit a request if its estimate of this number is above the quota.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counted {
     /// The limit.
     pub limit: String,
@@ -105,14 +93,15 @@ impl Counter {
     fn new(limit: &Limit, builder: LimitBuilder) -> anyhow::Result<Self> {
         let meter = builder.build()?.meter_for(b"");
         Ok(Self {
-            name: limit.to_string(),
             state: meter.fresh(),
             meter,
             quota: limit.quota(),
             was_above: false,
             was_limited: false,
             most: 0,
-            totals: Sums::default(),
+            differences: 0.0,
+            most_let_through: 0,
+            counted: Counted { limit: limit.to_string(), ..Counted::default() },
         })
     }
 
@@ -136,12 +125,12 @@ impl Counter {
         let (_, verdict) = self.meter.claim(&mut self.state, UNIT, time, Mode::Force);
         let estimate = verdict.limit - verdict.remaining;
         let (is_above, is_limited) = (truth > self.quota, estimate > self.quota * UNIT);
-        let totals = &mut self.totals;
-        totals.requests += 1;
-        totals.above += u64::from(is_above);
-        totals.wrongly_admitted += u64::from(is_above && !is_limited);
-        totals.wrongly_limited += u64::from(is_limited && !is_above);
-        totals.differences += relative(estimate, truth * UNIT);
+        let counted = &mut self.counted;
+        counted.requests += 1;
+        counted.above += u64::from(is_above);
+        counted.wrongly_admitted += u64::from(is_above && !is_limited);
+        counted.wrongly_limited += u64::from(is_limited && !is_above);
+        self.differences += relative(estimate, truth * UNIT);
         self.was_above |= is_above;
         self.was_limited |= is_limited;
         self.most = self.most.max(truth);
@@ -149,46 +138,38 @@ impl Counter {
 
     /// Ends a source: its state is forgotten.
     pub(super) fn end(&mut self) {
-        let totals = &mut self.totals;
-        totals.sources += 1;
-        totals.sources_above += u64::from(self.was_above);
+        let counted = &mut self.counted;
+        counted.sources += 1;
+        counted.sources_above += u64::from(self.was_above);
         if self.was_above && !self.was_limited {
-            totals.let_through += 1;
-            totals.most = totals.most.max(self.most);
+            counted.let_through += 1;
+            self.most_let_through = self.most_let_through.max(self.most);
         }
-        totals.limited_below += u64::from(self.was_limited && !self.was_above);
+        counted.limited_below += u64::from(self.was_limited && !self.was_above);
         self.state = self.meter.fresh();
         (self.was_above, self.was_limited, self.most) = (false, false, 0);
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        let (own, other) = (&mut self.totals, &other.totals);
+        self.differences += other.differences;
+        self.most_let_through = self.most_let_through.max(other.most_let_through);
+        let (own, other) = (&mut self.counted, &other.counted);
         own.requests += other.requests;
         own.above += other.above;
         own.wrongly_admitted += other.wrongly_admitted;
         own.wrongly_limited += other.wrongly_limited;
-        own.differences += other.differences;
         own.sources += other.sources;
         own.sources_above += other.sources_above;
         own.let_through += other.let_through;
-        own.most = own.most.max(other.most);
         own.limited_below += other.limited_below;
     }
 
     pub(super) fn result(&self) -> Counted {
-        let totals = &self.totals;
+        let above = self.most_let_through.saturating_sub(self.quota);
         Counted {
-            limit: self.name.clone(),
-            requests: totals.requests,
-            above: totals.above,
-            wrongly_admitted: totals.wrongly_admitted,
-            wrongly_limited: totals.wrongly_limited,
-            mean_difference: mean(totals.differences, totals.requests),
-            sources: totals.sources,
-            sources_above: totals.sources_above,
-            let_through: totals.let_through,
-            let_through_by: crate::engine::share(totals.most.saturating_sub(self.quota), self.quota),
-            limited_below: totals.limited_below,
+            mean_difference: mean(self.differences, self.counted.requests),
+            let_through_by: crate::engine::share(above, self.quota),
+            ..self.counted.clone()
         }
     }
 }
