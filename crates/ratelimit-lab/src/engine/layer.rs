@@ -38,15 +38,6 @@ pub(crate) struct Layered {
     pub(crate) not_replayed: Vec<String>,
 }
 
-/// Why the layer refused a request, as an extension of its response.
-#[derive(Clone)]
-struct Refused {
-    wait: Option<Duration>,
-    /// Whether it was for another reason than a limit.
-    otherwise: bool,
-    by: Vec<String>,
-}
-
 impl Layered {
     /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
@@ -84,32 +75,31 @@ impl Layered {
     pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
         let response = pin!(self.service.call(request));
         match response.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(mut response)) => Ok(match response.extensions_mut().remove::<Refused>() {
-                None => {
+            Poll::Ready(Ok(mut response)) => {
+                Ok(response.extensions_mut().remove::<Decided>().unwrap_or_else(|| {
                     let delay = self.clock.slept();
                     Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
-                }
-                Some(Refused { wait, otherwise, by }) => {
-                    Decided { wait, refused_otherwise: otherwise, refused_by: by, ..Decided::default() }
-                }
-            }),
+                }))
+            }
             Poll::Ready(Err(never)) => match never {},
             Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
         }
     }
 }
 
+/// The response to a refused request, with the decision as an extension.
 fn answer(refusal: &Refusal<'_>) -> Response<()> {
-    let otherwise = !matches!(refusal.reason(), Reason::QuotaExceeded | Reason::Banned);
-    let by = match refusal.reason() {
-        _ if !otherwise => refusal.violated_policies().map(str::to_owned).collect(),
+    let refused_otherwise = !matches!(refusal.reason(), Reason::QuotaExceeded | Reason::Banned);
+    let refused_by = match refusal.reason() {
+        _ if !refused_otherwise => refusal.violated_policies().map(str::to_owned).collect(),
         Reason::Denied => vec!["(403: the client is in a list of those to refuse)".to_owned()],
         Reason::Unidentified => vec!["(400: the client did not send what is counted by)".to_owned()],
         _ => vec!["(500: the request has no address or other part that the policies count by)".to_owned()],
     };
     let mut response = Response::new(());
     *response.status_mut() = refusal.reason().status();
-    response.extensions_mut().insert(Refused { wait: refusal.retry_after(), otherwise, by });
+    let wait = refusal.retry_after();
+    response.extensions_mut().insert(Decided { wait, refused_otherwise, refused_by, ..Decided::default() });
     response
 }
 
