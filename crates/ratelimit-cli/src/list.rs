@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::ListArgs;
 use crate::output::Output;
-use crate::rank::Rank;
+use crate::rank::{Rank, nearest, rank};
 use crate::status::{KeyStatus, LimitRow};
 use crate::store::Opened;
 use crate::subject::{Key, Limiter, Subject};
@@ -59,7 +59,7 @@ pub(crate) async fn run(
         })
         .await?;
     let keys: Vec<Key> = found.iter().filter_map(|key| subject.shown(key)).collect();
-    let mut ranked = rank(limiter, &keys).await?;
+    let mut ranked = ranked(limiter, &keys).await?;
     ranked.sort_unstable_by_key(|(rank, key)| (*rank, key.bytes.as_slice()));
     let mut list = List::new(scan, ranked.len(), synced);
     for (_, key) in ranked.iter().take(args.top) {
@@ -70,13 +70,13 @@ pub(crate) async fn run(
 }
 
 /// The keys that have used something.
-async fn rank<'k>(limiter: &Limiter, keys: &'k [Key]) -> anyhow::Result<Vec<(Rank, &'k Key)>> {
+async fn ranked<'k>(limiter: &Limiter, keys: &'k [Key]) -> anyhow::Result<Vec<(Rank, &'k Key)>> {
     let mut ranked = Vec::new();
     for batch in keys.chunks(BATCH) {
         // A cost of zero charges nothing.
         let requests = batch.iter().map(|key| Request::new(&key.bytes).cost(0));
         for (key, decision) in batch.iter().zip(limiter.check_many(requests).await) {
-            ranked.extend(Rank::of(&decision?).map(|rank| (rank, key)));
+            ranked.extend(nearest(&decision?).map(|rank| (rank, key)));
         }
     }
     Ok(ranked)
@@ -93,12 +93,11 @@ impl List {
         let mut table = Table::new(&headings).with_text_last();
         for status in &self.keys {
             // Under several limits, the one that is nearest.
-            let rank = |row: &&LimitRow| {
-                // Of a ban, nothing is used.
-                let limit = (row.remaining + row.used).max(1);
-                Rank::new(row.remaining, limit, Timestamp::EPOCH + row.reset_after.unwrap_or(Duration::MAX))
+            let nearness = |row: &&LimitRow| {
+                let reset_at = Timestamp::EPOCH + row.reset_after.unwrap_or(Duration::MAX);
+                rank(row.remaining, row.remaining + row.used, reset_at)
             };
-            let Some(row) = status.limits.iter().min_by_key(rank) else { continue };
+            let Some(row) = status.limits.iter().min_by_key(nearness) else { continue };
             table.row([
                 row.limit.clone(),
                 row.used.to_string(),
