@@ -1,25 +1,22 @@
 //! Asks before something is done that cannot be undone.
 
-use std::fmt;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-/// The standard input is not a terminal, so there is nobody to ask.
-#[derive(Debug)]
-pub(crate) struct NoTerminal;
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 
-impl fmt::Display for NoTerminal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot ask whether to reset, because the standard input is not a terminal: add --yes to reset without asking")
-    }
-}
+use crate::args::Args;
 
-impl std::error::Error for NoTerminal {}
+const NO_TERMINAL: &str = "cannot ask whether to reset, because the standard input is not a terminal: add --yes to reset without asking";
 
 /// Asks on the terminal; anything but `y` or `yes` means no.
+///
+/// # Errors
+/// If there is nobody to ask, a [`clap::Error`], as of any wrong usage.
 pub(crate) fn confirm(question: &str) -> anyhow::Result<bool> {
     let input = io::stdin();
     if !input.is_terminal() {
-        return Err(NoTerminal.into());
+        return Err(Args::command().error(ErrorKind::MissingRequiredArgument, NO_TERMINAL).into());
     }
     // Not on the standard output, which may be a file.
     let mut out = io::stderr().lock();

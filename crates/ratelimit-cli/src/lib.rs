@@ -33,10 +33,9 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use crate::args::{Args, Command};
-use crate::confirm::NoTerminal;
 use crate::output::Output;
 use crate::store::Opened;
 use crate::subject::Subject;
@@ -58,8 +57,7 @@ pub fn run() -> ExitCode {
         // The program that reads the output, such as `head`, has closed it.
         return ExitCode::SUCCESS;
     }
-    if error.is::<NoTerminal>() {
-        let usage = Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, error);
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
         // There is nobody to tell that the message could not be written.
         let _ = usage.print();
         return ExitCode::from(2);
