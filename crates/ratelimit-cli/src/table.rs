@@ -1,47 +1,39 @@
 //! Tables with aligned columns.
 
+use std::fmt;
+
+use comfy_table::{CellAlignment, presets};
+
 /// A table: the first column is aligned to the left, and so is the last one if it is free text; the others to the right.
-pub(crate) struct Table {
-    rows: Vec<Vec<String>>,
-    last_is_text: bool,
-}
+pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
     pub(crate) fn new(headings: &[&str]) -> Self {
-        Self {
-            rows: vec![headings.iter().map(|heading| (*heading).to_owned()).collect()],
-            last_is_text: false,
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING).set_header(headings);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
         }
+        Self(table)
     }
 
     /// Aligns the last column to the left.
-    pub(crate) fn with_text_last(self) -> Self {
-        Self { last_is_text: true, ..self }
+    pub(crate) fn with_text_last(mut self) -> Self {
+        if let Some(last) = self.0.column_iter_mut().last() {
+            last.set_cell_alignment(CellAlignment::Left);
+        }
+        self
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.0.add_row(cells);
     }
 }
 
-impl std::fmt::Display for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let length = |cell: &String| cell.chars().count();
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width =
-            |column| self.rows.iter().filter_map(|row| row.get(column)).map(length).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let space = " ".repeat(width - length(cell));
-                let is_text = column == 0 || (self.last_is_text && column + 1 == columns);
-                let gap = if column == 0 { "" } else { "  " };
-                line += &if is_text { format!("{gap}{cell}{space}") } else { format!("{gap}{space}{cell}") };
-            }
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        Ok(())
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.0.trim_fmt())
     }
 }
 
