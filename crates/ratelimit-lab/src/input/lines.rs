@@ -1,19 +1,14 @@
 //! Lines of a stream, with a bound on their length.
 
-use std::io::{self, Read};
-
-use memchr::memchr;
+use std::io::{self, BufRead, Read as _};
 
 use crate::record::LONGEST;
 
-/// Reads lines into one buffer, whose size does not depend on their length.
+/// Reads lines into one buffer, which does not become longer than [`LONGEST`].
 pub(crate) struct Lines<R> {
     input: R,
-    buffer: Box<[u8]>,
-    /// `buffer[begin..end]` was read and is not returned yet.
-    begin: usize,
-    end: usize,
-    at_end: bool,
+    line: Vec<u8>,
+    has_failed: bool,
 }
 
 /// A line.
@@ -25,71 +20,45 @@ pub(crate) enum RawLine<'a> {
     TooLong,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: BufRead> Lines<R> {
     pub(crate) fn new(input: R) -> Self {
-        Self { input, buffer: vec![0; LONGEST].into(), begin: 0, end: 0, at_end: false }
+        Self { input, line: Vec::new(), has_failed: false }
     }
 
-    /// The next line; `None` at the end.
+    /// The next line; `None` at the end. An error is returned once, and then the input is at its end. The line that was being
+    /// read is dropped, since its rest is missing.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
-        let mut searched = 0;
-        let mut is_skipping = false;
-        loop {
-            let held = self.buffer.get(self.begin..self.end).unwrap_or_default();
-            if let Some(at) = held.get(searched..).and_then(|new| memchr(b'\n', new)) {
-                let begin = self.begin;
-                let length = searched + at;
-                self.begin += length + 1;
-                if is_skipping {
-                    return Ok(Some(RawLine::TooLong));
-                }
-                return Ok(Some(RawLine::Whole(self.line(begin, begin + length))));
-            }
-            searched = held.len();
-            if self.at_end {
-                let begin = std::mem::replace(&mut self.begin, self.end);
-                return Ok(match (is_skipping, searched) {
-                    (true, _) => Some(RawLine::TooLong),
-                    (false, 0) => None,
-                    (false, _) => Some(RawLine::Whole(self.line(begin, self.end))),
-                });
-            }
-            if searched == self.buffer.len() {
-                (self.begin, self.end, searched, is_skipping) = (0, 0, 0, true);
-            }
-            self.fill()?;
+        if self.has_failed {
+            return Ok(None);
         }
+        let is_whole = self.read().inspect_err(|_| self.has_failed = true)?;
+        Ok(match is_whole {
+            false => Some(RawLine::TooLong),
+            true if self.line.is_empty() => None,
+            true => Some(RawLine::Whole(without_end(&self.line))),
+        })
     }
 
-    fn line(&self, begin: usize, end: usize) -> &[u8] {
-        let line = self.buffer.get(begin..end).unwrap_or_default();
-        // After a crash, a file can have zeros in place of what had not been written yet.
-        let begin = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
-        let line = line.get(begin..).unwrap_or_default();
-        line.strip_suffix(b"\r").unwrap_or(line)
+    /// Reads a line with its end, nothing at the end of the input. Returns whether that is all of the line, or else skips the
+    /// rest.
+    fn read(&mut self) -> io::Result<bool> {
+        self.line.clear();
+        let read = (&mut self.input).take(LONGEST as u64).read_until(b'\n', &mut self.line)?;
+        let is_whole = read < LONGEST || self.line.ends_with(b"\n");
+        if !is_whole {
+            self.input.skip_until(b'\n')?;
+        }
+        Ok(is_whole)
     }
+}
 
-    /// Reads more. An error is returned once, and then the input is at its end. The line that was being read is dropped,
-    /// since its rest is missing.
-    fn fill(&mut self) -> io::Result<()> {
-        if self.begin > 0 {
-            self.buffer.copy_within(self.begin..self.end, 0);
-            (self.begin, self.end) = (0, self.end - self.begin);
-        }
-        let space = self.buffer.get_mut(self.end..).unwrap_or_default();
-        loop {
-            match self.input.read(space) {
-                Ok(0) => self.at_end = true,
-                Ok(more) => self.end += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => {
-                    (self.begin, self.end, self.at_end) = (0, 0, true);
-                    return Err(error);
-                }
-            }
-            return Ok(());
-        }
-    }
+/// A line without the characters that end it, and without zeros in front: after a crash, a file can have zeros in place of
+/// what had not been written yet.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let begin = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
+    let line = line.get(begin..).unwrap_or_default();
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 #[cfg(test)]
@@ -97,17 +66,7 @@ mod tests {
     use super::*;
 
     fn all(text: &[u8]) -> Vec<String> {
-        // Reading a byte at a time must give the same lines as reading all at once.
-        struct Slow<'a>(&'a [u8]);
-        impl Read for Slow<'_> {
-            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
-                buffer[0] = *first;
-                self.0 = rest;
-                Ok(1)
-            }
-        }
-        fn collect(mut lines: Lines<impl Read>) -> Vec<String> {
+        fn collect(mut lines: Lines<impl BufRead>) -> Vec<String> {
             let mut all = Vec::new();
             while let Some(line) = lines.next_line().unwrap() {
                 all.push(format!("{line:?}"));
@@ -115,8 +74,9 @@ mod tests {
             all
         }
         let fast = collect(Lines::new(text));
+        // Reading a byte at a time must give the same lines as reading all at once.
         if text.len() < 1_000 {
-            assert_eq!(collect(Lines::new(Slow(text))), fast);
+            assert_eq!(collect(Lines::new(io::BufReader::with_capacity(1, text))), fast);
         }
         fast
     }

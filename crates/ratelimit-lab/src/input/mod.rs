@@ -4,7 +4,7 @@ mod lines;
 mod open;
 mod requests;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,7 +54,7 @@ pub fn read(
 
 /// A source that is being read.
 struct Open {
-    requests: Requests<Box<dyn Read>>,
+    requests: Requests<Box<dyn BufRead>>,
     next: Record,
     is_at_end: bool,
 }
@@ -78,7 +78,7 @@ pub fn read_one(
     all: &mut LinesRead,
     each: &mut impl FnMut(&Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut requests = Requests::new(name.to_owned(), input, reading, all)?;
+    let mut requests = Requests::new(name.to_owned(), BufReader::new(input), reading, all)?;
     let mut record = Record::default();
     while requests.next(&mut record, all)? {
         each(&record)?;

@@ -1,7 +1,7 @@
 //! Opens files and standard input, and decompresses what is compressed.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl Source {
     }
 
     /// Opens it. The bytes that are read from it, before they are decompressed, are added to `read`.
-    pub(crate) fn open(&self, read: &Arc<AtomicU64>) -> anyhow::Result<Box<dyn Read>> {
+    pub(crate) fn open(&self, read: &Arc<AtomicU64>) -> anyhow::Result<Box<dyn BufRead>> {
         let raw: Box<dyn Read> = match self {
             Self::Stdin => Box::new(io::stdin()),
             Self::File(path) => Box::new(open_file(path)?),
@@ -54,14 +54,17 @@ fn open_file(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// The size of the buffers, in bytes.
+const BUFFER: usize = 1 << 18;
+
 /// Decompresses gzip and zstd, which are recognised by their first bytes, since rotated files can have any name.
-fn decompressed(input: Counted) -> io::Result<Box<dyn Read>> {
-    let mut input = BufReader::with_capacity(1 << 18, input);
+fn decompressed(input: Counted) -> io::Result<Box<dyn BufRead>> {
+    let mut input = BufReader::with_capacity(BUFFER, input);
     Ok(match input.fill_buf()? {
-        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(input)),
+        [0x1f, 0x8b, ..] => Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(input))),
         // A frame of zstd, or a skippable frame, with which the files of pzstd begin.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
-            Box::new(zstd::Decoder::with_buffer(input)?)
+            Box::new(BufReader::with_capacity(BUFFER, zstd::Decoder::with_buffer(input)?))
         }
         _ => Box::new(input),
     })

@@ -1,7 +1,7 @@
 //! The requests of one stream, and what is wrong with its lines.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, BufRead};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
@@ -73,7 +73,7 @@ struct File {
     strict: bool,
 }
 
-impl<R: Read> Requests<R> {
+impl<R: BufRead> Requests<R> {
     /// Reads the first lines and detects the format. `name` is the name of the stream in messages. What was read is added to
     /// `all`.
     pub(super) fn new(
