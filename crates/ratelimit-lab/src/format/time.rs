@@ -1,6 +1,8 @@
 //! Reads time stamps: those of the common log format and of RFC 3339, and numbers of seconds or finer units since 1970.
 
+use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimeParser;
+use jiff::tz::TimeZone;
 use ratelimit_core::Timestamp;
 
 pub(super) const NO_TIME: &str =
@@ -56,19 +58,8 @@ impl Times {
 
 /// The seconds from 1970 to the midnight of a date such as `10/Oct/2000` in UTC.
 fn midnight(date: &[u8; 11]) -> Option<i64> {
-    let [d1, d0, b'/', month @ .., b'/', y3, y2, y1, y0] = date else { return None };
-    let months =
-        [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
-    let month = months.iter().position(|name| name[..] == *month)? + 1;
-    let year = two(*y3, *y2)? * 100 + two(*y1, *y0)?;
-    let date = jiff::civil::Date::new(
-        i16::try_from(year).ok()?,
-        i8::try_from(month).ok()?,
-        i8::try_from(two(*d1, *d0)?).ok()?,
-    );
-    let midnight =
-        jiff::tz::TimeZone::UTC.to_timestamp(date.ok()?.to_datetime(jiff::civil::Time::midnight())).ok()?;
-    Some(midnight.as_second())
+    let date = Date::strptime("%d/%b/%Y", date).ok()?;
+    Some(TimeZone::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()?.as_second())
 }
 
 fn two(tens: u8, ones: u8) -> Option<i64> {
