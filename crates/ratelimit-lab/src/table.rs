@@ -3,6 +3,7 @@
 use std::fmt;
 
 use comfy_table::{CellAlignment, presets};
+use indicatif::HumanCount;
 
 /// A table whose first columns, `text_columns` of them, are aligned to the left, and the others to the right.
 #[derive(Clone, Debug)]
@@ -36,22 +37,13 @@ impl fmt::Display for Table {
                 CellAlignment::Right
             });
         }
-        let text = table.to_string();
-        f.write_str(&text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
+        f.write_str(&table.trim_fmt())
     }
 }
 
 /// A whole number with a comma before each three digits.
 pub(crate) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    HumanCount(number).to_string()
 }
 
 /// A number of things, such as `1 key` or `2,000 keys`.
