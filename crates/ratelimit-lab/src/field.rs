@@ -42,8 +42,9 @@ impl Field {
         }
     }
 
-    /// The names of this field in JSON and CSV: those of nginx, Apache, Caddy, Traefik and Envoy, and common ones. If a
-    /// line has several of them, the first in this list counts.
+    /// The names of this field in JSON and CSV: those of nginx, Apache, Caddy, Traefik, Envoy and Fluentd, and common ones. If
+    /// a line has several of them, the first in this list counts. In JSON, `host` may be [`Ip`](Self::Ip), too, as in
+    /// Fluentd's records of Apache's logs: if it is an address, next to `code`, and none of these names has a value.
     pub fn names(&self) -> Vec<&str> {
         match self {
             // The finer ones come first, where their names are certain.
@@ -71,6 +72,7 @@ impl Field {
                 "clientip",
                 "client",
                 "downstream_remote_address",
+                "remote",
             ],
             Self::User => vec!["user", "remote_user", "user_id", "ClientUsername", "username"],
             Self::Method => vec!["method", "request_method", "request.method", "RequestMethod"],

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::clf::without_query;
 use super::time::{NO_TIME, Times};
+use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -28,6 +29,10 @@ struct FieldRef {
 /// The maximum number of names that are tried for one field.
 const MOST_NAMES: usize = 16;
 
+/// What Fluentd calls the client and the status in Apache's logs. Elsewhere `host` is the one that a request is for, even if it
+/// is an address; but hardly next to `code`. The places of these are behind those of the wanted fields.
+const FLUENTD: [&str; 2] = ["host", "code"];
+
 impl Names {
     pub(super) fn of(wanted: &Wanted) -> Self {
         let mut root = Self::default();
@@ -40,6 +45,10 @@ impl Names {
                     root.add(&mut name.split('.'), place);
                 }
             }
+        }
+        for (place, name) in FLUENTD.into_iter().enumerate() {
+            let field = wanted.fields().len() * MOST_NAMES + place;
+            root.add(&mut std::iter::once(name), FieldRef { field, is_path: false });
         }
         root
     }
@@ -69,7 +78,7 @@ pub(super) fn parse(
     found: &mut Record,
 ) -> Result<(), &'static str> {
     let mut read = |line: &[u8]| {
-        found.clear(wanted.fields().len() * MOST_NAMES);
+        found.clear(wanted.fields().len() * MOST_NAMES + FLUENTD.len());
         let mut reader = serde_json::Deserializer::from_slice(line);
         Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
         reader.end().map_err(|_| "something follows the JSON object")
@@ -84,6 +93,12 @@ pub(super) fn parse(
         if let Some(value) = (first..first + MOST_NAMES).find_map(|at| found.get(at)) {
             record.set(index, value);
         }
+    }
+    let [host, code] = [0, 1].map(|place| found.get(wanted.fields().len() * MOST_NAMES + place));
+    if let (Some(host), Some(_)) = (host.filter(|host| address(host).is_some()), code)
+        && let Some(ip) = wanted.fields().iter().position(|field| *field == Field::Ip)
+    {
+        record.set(ip, host);
     }
     let time = record.get(Wanted::TIME).ok_or("there is no time; name its field with --time-field")?;
     record.time = times.any(time).ok_or(NO_TIME)?;

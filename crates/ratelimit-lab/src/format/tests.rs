@@ -202,6 +202,30 @@ fn json_of_usual_servers_is_read() {
     );
 }
 
+/// Fluentd calls the client of Apache `host`, and the one of nginx `remote`.
+#[test]
+fn json_of_fluentd_is_read() {
+    let apache = r#"{"user":null,"method":"GET","code":200,"size":777,"host":"192.168.0.1","path":"/","referer":null,"agent":"Opera/12.0","time":"28/Feb/2013:12:00:00 +0900"}"#;
+    let values = |ip: &'static str| [ip, "-", "GET", "/", "200", "777", "-", "Opera/12.0"];
+    reads(apache, Format::Json, 1_362_020_400_000, values("192.168.0.1"));
+    for (host, ip) in [
+        ("192.168.0.1:5555", "192.168.0.1:5555"),
+        ("[2001:db8::7]:443", "[2001:db8::7]:443"),
+        // The host that a request is for, or a client whose address has been replaced by its name.
+        ("api.example", "-"),
+        ("api.example:443", "-"),
+        ("-", "-"),
+    ] {
+        let line = apache.replace("192.168.0.1", host);
+        reads(&line, Format::Json, 1_362_020_400_000, values(ip));
+    }
+    // Any other name of the client comes first.
+    for name in ["remote", "client_ip"] {
+        let line = apache.replace("\"user\"", &format!("\"{name}\":\"127.0.0.1\",\"user\""));
+        reads(&line, Format::Json, 1_362_020_400_000, values("127.0.0.1"));
+    }
+}
+
 /// An overflow of the stack would abort the replay.
 #[test]
 fn deeply_nested_json_is_no_request() {
