@@ -171,6 +171,24 @@ fn costs_come_from_a_field() {
 }
 
 #[test]
+fn costs_beyond_any_limit_are_never_admitted() {
+    let line = |cost: &str| format!("{{\"time\":1767607200,\"ip\":\"a\",\"n\":{cost}}}\n");
+    let too_much = ["1000000000000000", "18446744073709551615", "\"99999999999999999999\""];
+    let text: String = ["5"].iter().chain(&too_much).map(|cost| line(cost)).collect();
+    for limit in ["100/min", "999999999999999/min", "100/min log", "100/min bucket", "100/min queue"] {
+        let arguments = ["replay", "-", "--limit", limit, "--cost-field", "n"];
+        let result = lab_with(&[&arguments[..], &["--json"]].concat(), text.as_bytes()).json();
+        let column = &result["columns"][0];
+        assert_eq!((&column["admitted"], &column["never"]), (&json!(1), &json!(3)), "{limit}: {column}");
+        let said = lab_with(&arguments, text.as_bytes()).stdout;
+        assert!(said.contains("3 requests never admitted, however long the wait"), "{said}");
+    }
+    let suggest = ["replay", "-", "--suggest", "1%", "--cost-field", "n"];
+    let said = lab_with(&suggest, text.as_bytes()).stdout;
+    assert!(said.contains("Not proposed: 1/min: no quota up to 999999999999999 refuses so little"), "{said}");
+}
+
+#[test]
 fn costs_that_cannot_be_read_are_pointed_out() {
     let costs = ["7", "\"7\"", "-5", "1.5", "\"x\"", "null", "99999999999999999999", "18446744073709551616"];
     let line = |cost: &str| format!("{{\"time\":1767607200,\"ip\":\"a\",\"n\":{cost}}}\n");
