@@ -95,7 +95,8 @@ pub(super) fn parse(
         }
     }
     let [host, code] = [0, 1].map(|place| found.get(wanted.fields().len() * MOST_NAMES + place));
-    if let (Some(host), Some(_)) = (host.filter(|host| address(host).is_some()), code)
+    if let (Some(host), Some(_)) = (host, code)
+        && address(host).is_some()
         && let Some(ip) = wanted.fields().iter().position(|field| *field == Field::Ip)
     {
         record.set(ip, host);
