@@ -2,10 +2,9 @@
 
 use anyhow::{anyhow, bail};
 use ratelimit_core::{Limits, RateLimiter};
-use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
 use ratelimit_tower::config::{Config, ConfigFile, Provided};
-use ratelimit_tower::{Fallback, KeySource, Policy};
+use ratelimit_tower::{KeySource, Policy};
 
 use crate::args::Args;
 use crate::text::{escape, unescape};
@@ -86,10 +85,9 @@ impl Subject {
 
 /// Stand-ins for what the program provides for its file.
 fn provided(keys: &[String]) -> Provided {
-    // No request is decided here, so neither the sources nor the fallback are ever used.
+    // No request is decided here, so the sources are never used.
     let source = || KeySource::function(|_| None::<&[u8]>);
-    let provided = Provided::default().fallback(Fallback::new(MemoryStore::new()));
-    keys.iter().fold(provided, |provided, name| provided.key(name, source()))
+    keys.iter().fold(Provided::default(), |provided, name| provided.key(name, source()))
 }
 
 fn choose<'c>(config: &'c Config, name: Option<&str>) -> anyhow::Result<&'c Policy> {

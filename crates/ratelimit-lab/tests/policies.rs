@@ -190,7 +190,7 @@ fn requests_that_wait_in_a_queue_come_to_their_end() {
 fn what_a_program_provides_for_its_file_comes_from_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("limits.toml");
-    let text = "on_store_failure = \"fallback\"\n[[policies]]\nname = \"own\"\nkey = \"tenant\"\nlimit = \"1/min log\"\n\
+    let text = "[[policies]]\nname = \"own\"\nkey = \"tenant\"\nlimit = \"1/min log\"\n\
                 missing = \"exempt\"\n";
     fs::write(&config, text).unwrap();
     let config = config.to_str().unwrap();

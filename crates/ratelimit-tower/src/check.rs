@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::answer::Refused;
 use crate::charge::When;
-use crate::limiter::{Limiter, TimedLimiter};
+use crate::limiter::Limiter;
 use crate::observe;
 use crate::policies::Listed;
 use crate::policy::Applied;
@@ -19,7 +19,7 @@ pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
 
 /// All checks of one request, and the limiter that they are for.
 pub(crate) struct AllChecks {
-    pub(crate) limiter: Arc<dyn TimedLimiter>,
+    pub(crate) limiter: Arc<dyn Limiter>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) checks: PolicyChecks,
 }

@@ -51,7 +51,7 @@ impl<S: CounterStore, C: Timer> RateLimitLayer<S, C> {
     }
 
     fn of(limiter: RateLimiter<S, C>, check_now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
-        let core = Arc::new(Core { limiter: Arc::new(limiter), check_now, is_fallback: false });
+        let core = Arc::new(Core { limiter: Arc::new(limiter), check_now });
         let bodies = Arc::new(BodyTypes::of_frameworks());
         Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem), bodies }) }
     }

@@ -101,9 +101,9 @@
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by, unless [`Missing::Share`] or [`Missing::Exempt`] was set for them; `deny`, `allow`: requests for which the program did not provide what such a list identifies clients by |
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
-//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
+//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`) or refused (`closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
-//! | `ratelimit_store_seconds` | | how long the store took; without the [fallback](OnFailure::Fallback) |
+//! | `ratelimit_store_seconds` | | how long the store took, with the layers around it |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //!
 //! The layers around a store have [metrics of their own](ratelimit_core::layers#metrics-and-events).
@@ -153,7 +153,7 @@ pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkE
 pub use client_list::{ClientList, ParseClientListError};
 pub use cost::Cost;
 pub use end::End;
-pub use failure::{Fallback, OnFailure};
+pub use failure::OnFailure;
 pub use future::ResponseFuture;
 pub use head::Head;
 pub use headers::{Family, Headers, Reset};

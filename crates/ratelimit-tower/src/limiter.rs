@@ -38,11 +38,7 @@ pub(crate) trait Limiter: Send + Sync {
 
     /// Whether the store's state is in this process, so that it always answers immediately.
     fn is_in_process(&self) -> bool;
-}
 
-/// A limiter on whose clock requests can wait.
-#[async_trait]
-pub(crate) trait TimedLimiter: Limiter {
     fn now(&self) -> Timestamp;
 
     async fn sleep(&self, duration: Duration);
@@ -52,8 +48,6 @@ pub(crate) trait TimedLimiter: Limiter {
 pub(crate) struct Core<S, C> {
     pub(crate) limiter: Arc<RateLimiter<S, C>>,
     pub(crate) check_now: Option<CheckNow<S, C>>,
-    /// Whether it decides while the store does not answer: then its calls are not measured as those of the store.
-    pub(crate) is_fallback: bool,
 }
 
 /// [`RateLimiter::check_now`].
@@ -68,22 +62,19 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
         check_now: CheckNow<S, C>,
         request: Request<'_, 'l>,
     ) -> Result<Decision<'l>, CheckError> {
-        let clock = self.limiter.clock();
-        let begun = observe::begin(clock);
+        let begun = observe::begin(self.limiter.clock());
         let decision = check_now(&self.limiter, request);
-        observe::answered(begun, clock, decision.as_ref().err());
+        self.answered(begun, decision.as_ref().err());
         decision
     }
 
     fn answered(&self, begun: Begun, error: Option<&CheckError>) {
-        if !self.is_fallback {
-            observe::answered(begun, self.limiter.clock(), error);
-        }
+        observe::answered(begun, self.limiter.clock(), error);
     }
 }
 
 #[async_trait]
-impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
+impl<S: CounterStore + 'static, C: Timer + 'static> Limiter for Core<S, C> {
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
         let limiter = &*self.limiter;
         let begun = observe::begin(limiter.clock());
@@ -140,10 +131,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
     fn is_in_process(&self) -> bool {
         self.check_now.is_some()
     }
-}
 
-#[async_trait]
-impl<S: CounterStore + 'static, C: Timer + 'static> TimedLimiter for Core<S, C> {
     fn now(&self) -> Timestamp {
         self.limiter.clock().now()
     }

@@ -171,7 +171,7 @@ pub(crate) fn degraded() {
     seldom!(warn, "a request was decided by the store's fallback");
 }
 
-/// Records that the store did not decide a request; `answer` says what happens instead: `open`, `closed` or `fallback`.
+/// Records that the store did not decide a request; `answer` says what happens instead: `open` or `closed`.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     #[cfg(feature = "metrics")]

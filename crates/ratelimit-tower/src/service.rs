@@ -16,13 +16,13 @@ use crate::answer::{Answer, Refused, refuse};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
 use crate::future::{ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
-use crate::limiter::{CheckNow, Core, Limiter, at_once};
+use crate::limiter::{CheckNow, Core, at_once};
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
 use crate::shared::Shared;
 use crate::verdict::{Decided, Verdict, decided, decided_alone, failed};
-use crate::{BoxFuture, Head, OnFailure, Plan, Policies, Problem, observe};
+use crate::{BoxFuture, Head, Plan, Policies, Problem, observe};
 
 /// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
@@ -158,7 +158,7 @@ fn begin_alone<S: CounterStore + 'static, C: Timer + 'static>(
         Ok(ref decision) => Ok(decided_alone(policies, plan, decision)?),
         Err(error) => {
             let checks = all_checks(core, policies, smallvec![check.clone()]);
-            Err(Box::new(Unusual::Later(Box::pin(undecided(checks, error)))))
+            Err(Box::new(Unusual::Decided(undecided(checks, &error))))
         }
     }
 }
@@ -186,7 +186,7 @@ fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
         if policies.taken.is_empty() {
             return Ok(lines);
         }
-        let after = After::new(all_checks(core, policies, checks), Some(Checked::default()), None);
+        let after = After::new(all_checks(core, policies, checks), Some(Checked::default()));
         let verdict = Verdict::Pass { lines, delay: Duration::ZERO };
         return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
     }
@@ -223,37 +223,26 @@ fn all_checks<S: CounterStore + 'static, C: Timer + 'static>(
 }
 
 async fn decide(checks: AllChecks) -> Decided {
-    match decide_by(&*checks.limiter, &checks).await {
-        Ok((verdict, kept)) => Decided { verdict, after: After::new(checks, kept, None) },
-        Err(error) => undecided(checks, error).await,
+    match decide_all(&checks).await {
+        Ok((verdict, kept)) => Decided { verdict, after: After::new(checks, kept) },
+        Err(error) => undecided(checks, &error),
     }
-}
-
-/// Lets the fallback decide after this error, if there is one.
-async fn undecided(checks: AllChecks, mut error: CheckError) -> Decided {
-    if let OnFailure::Fallback(fallback) = &checks.policies.on_failure {
-        observe::failed(&error, "fallback");
-        let fallback = fallback.clone();
-        match decide_by(&*fallback.0, &checks).await {
-            Ok((verdict, kept)) => {
-                return Decided { verdict, after: After::new(checks, kept, Some(fallback)) };
-            }
-            Err(of_fallback) => error = of_fallback,
-        }
-    }
-    let verdict = failed(&checks.policies, &checks.checks, &error);
-    let passes = matches!(verdict, Verdict::Pass { .. }) && !checks.policies.taken.is_empty();
-    let checks = AllChecks { checks: PolicyChecks::new(), ..checks };
-    Decided { verdict, after: After::new(checks, passes.then(Checked::default), None) }
 }
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.
-async fn decide_by(
-    limiter: &dyn Limiter,
-    AllChecks { policies, checks, .. }: &AllChecks,
+async fn decide_all(
+    AllChecks { limiter, policies, checks }: &AllChecks,
 ) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
-    let checked = check_all(limiter, policies, checks).await?;
+    let checked = check_all(&**limiter, policies, checks).await?;
     Ok((decided(policies, checks, &checked), checked.kept(policies, checks)))
+}
+
+/// What happens after this error.
+fn undecided(checks: AllChecks, error: &CheckError) -> Decided {
+    let verdict = failed(&checks.policies, &checks.checks, error);
+    let passes = matches!(verdict, Verdict::Pass { .. }) && !checks.policies.taken.is_empty();
+    let checks = AllChecks { checks: PolicyChecks::new(), ..checks };
+    Decided { verdict, after: After::new(checks, passes.then(Checked::default)) }
 }
 
 impl<Inner: Clone, S, C, A> Clone for RateLimit<Inner, S, C, A> {

@@ -146,10 +146,13 @@ pub(crate) fn failed(policies: &Policies, checks: &[PolicyCheck], error: &CheckE
         observe::failed(error, "closed");
         return Verdict::Refuse(Refused::without_limits(Reason::Misconfigured));
     }
-    if matches!(policies.on_failure, OnFailure::Open) {
-        observe::failed(error, "open");
-        return Verdict::Pass { lines: Lines::default(), delay: Duration::ZERO };
-    }
+    let retry_after = match policies.on_failure {
+        OnFailure::Open => {
+            observe::failed(error, "open");
+            return Verdict::Pass { lines: Lines::default(), delay: Duration::ZERO };
+        }
+        OnFailure::Closed { retry_after } => retry_after,
+    };
     observe::failed(error, "closed");
     let enforced =
         checks.iter().filter(|check| !check.round(policies).shadow).map(|check| check.plan(policies));
@@ -159,7 +162,7 @@ pub(crate) fn failed(policies: &Policies, checks: &[PolicyCheck], error: &CheckE
             .flat_map(|plan| (0..plan.limits().len()).filter_map(|place| plan.name(place)))
             .cloned()
             .collect(),
-        retry_after: Some(policies.on_failure.retry_after()),
+        retry_after: Some(retry_after),
         lines: Lines::default(),
     })
 }

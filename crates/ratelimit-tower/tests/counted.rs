@@ -6,9 +6,7 @@ use http::HeaderName;
 use metrics_util::debugging::DebuggingRecorder;
 use ratelimit_core::{ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
-use ratelimit_tower::{
-    Charge, Fallback, KeySource, Missing, OnFailure, Plan, Policies, Policy, RateLimitLayer,
-};
+use ratelimit_tower::{Charge, KeySource, Missing, Plan, Policies, Policy, RateLimitLayer};
 
 use support::counters::counted;
 use support::*;
@@ -115,26 +113,4 @@ async fn what_no_decision_admits_is_not_counted_as_admitted() {
     let failed = counted["ratelimit_failures_total answer=shadow"];
     assert!(failed > 0, "{counted:?}");
     assert_eq!(counted["ratelimit_admitted_total"], 200 - failed);
-}
-
-/// The metrics of the store are those of the store that is down.
-#[tokio::test]
-async fn a_fallback_is_not_measured_as_the_store() {
-    let recorder = DebuggingRecorder::new();
-    let _counting = metrics::set_default_local_recorder(&recorder);
-    let source = KeySource::header(HeaderName::from_static("x-user"));
-    let policies = Policies::new([Policy::new("user", source, limit("9/min")).unwrap()]).unwrap();
-    let policies = policies.on_failure(OnFailure::Fallback(Fallback::new(full())));
-    let service = service(&RateLimitLayer::new(full(), policies));
-    let users: Vec<String> = (0..200).map(|user| user.to_string()).collect();
-    let mut seen = Vec::new();
-    for user in &users {
-        seen.extend(statuses(&service, 1, &[("x-user", user)]).await);
-    }
-    let (counted, failed) =
-        (counted(&recorder.snapshotter()), |status| seen.iter().filter(|seen| **seen == status).count());
-    assert!(failed(503) > 0, "the fallback fails as well: {seen:?}");
-    assert_eq!(counted["ratelimit_store_seconds"], 200);
-    let failures = counted["ratelimit_failures_total answer=fallback"];
-    assert_eq!(counted["ratelimit_store_errors_total store=memory error.type=full"], failures);
 }

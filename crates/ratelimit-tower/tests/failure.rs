@@ -3,32 +3,37 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{ManualClock, RateLimiter};
+use ratelimit_core::layers::Fallback;
+use ratelimit_core::{CounterStore, ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::{Settings, Testbed};
 use ratelimit_tower::{
-    Charge, Fallback, KeySource, Missing, OnFailure, Policies, Policy, RateLimitLayer, TrustedProxies,
+    Charge, KeySource, Missing, OnFailure, Policies, Policy, RateLimitLayer, SharedPolicies, TrustedProxies,
 };
 
 use support::*;
 
-/// A layer on a server that has answered and then stopped.
-async fn layer_on_a_dead_server(
-    policies: Policies,
-    clock: &ManualClock,
-) -> RateLimitLayer<RedisStore, ManualClock> {
+/// A store on a server that has answered and then stopped.
+async fn store_on_a_dead_server() -> RedisStore {
     // A server of its own, because the test stops it.
     let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
     let store = RedisStore::connect(server.url()).await.unwrap();
-    let limiter = RateLimiter::without_limits(store).with_clock(clock.clone());
-    let layer = RateLimitLayer::new(limiter, policies);
+    let layer = layer_on(store.clone(), policies("5/min"));
     assert_eq!(statuses(&service(&layer), 1, &[]).await, [200]);
     server.kill().await.unwrap();
-    layer
+    store
+}
+
+fn layer_on<S: CounterStore>(
+    store: S,
+    policies: impl Into<SharedPolicies>,
+) -> RateLimitLayer<S, ManualClock> {
+    RateLimitLayer::new(RateLimiter::without_limits(store).with_clock(clock()), policies)
 }
 
 fn policies(limits: &str) -> Policies {
@@ -37,8 +42,7 @@ fn policies(limits: &str) -> Policies {
 
 #[tokio::test]
 async fn store_failures_are_handled_as_configured() {
-    let clock = clock();
-    let layer = layer_on_a_dead_server(policies("5/min"), &clock).await;
+    let layer = layer_on(store_on_a_dead_server().await, policies("5/min"));
     let service = service(&layer);
 
     // By default 503, with `Retry-After`.
@@ -59,62 +63,58 @@ async fn store_failures_are_handled_as_configured() {
     assert_eq!(answer.status(), 200);
     assert!(answer.headers().get("ratelimit").is_none());
 
-    layer.policies().replace(policies_with(OnFailure::Fallback(Fallback::new(limiter(&clock)))));
-    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
-
     // In shadow, no request is refused.
     layer.policies().replace(policies("1/min").in_shadow());
     assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 200]);
 }
 
 #[tokio::test]
-async fn outcomes_are_settled_with_the_limiter_that_decided() {
-    let clock = clock();
-    let layer = layer_on_a_dead_server(policies("5/min"), &clock).await;
-    let failures = |charge: Charge| {
-        let policy = Policy::new("all", KeySource::everybody(), limit("1/min")).unwrap().charge(charge);
-        Policies::new([policy]).unwrap().on_failure(OnFailure::Fallback(Fallback::new(limiter(&clock))))
-    };
+async fn outcomes_are_settled_with_the_store_that_decided() {
+    let store = Fallback::new(store_on_a_dead_server().await, MemoryStore::new());
+    let layer = layer_on(store, policies("2/min"));
     let service = service(&layer);
-    layer.policies().replace(failures(Charge::only_if(|outcome| outcome.is_server_failure())));
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+    let failures = |name: &str, charge: Charge| {
+        let policy = Policy::new(name, KeySource::everybody(), limit("1/min")).unwrap().charge(charge);
+        Policies::new([policy]).unwrap()
+    };
+    layer.policies().replace(failures("charged", Charge::only_if(|outcome| outcome.is_server_failure())));
     assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 200]);
     assert_eq!(statuses(&service, 2, &[("x-status", "500")]).await, [500, 429]);
-    layer.policies().replace(failures(Charge::refund_if(|outcome| outcome.is_server_failure())));
+    layer.policies().replace(failures("refunded", Charge::refund_if(|outcome| outcome.is_server_failure())));
     assert_eq!(statuses(&service, 3, &[("x-status", "500")]).await, [500, 500, 500]);
     assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
 }
 
 #[tokio::test]
 async fn a_store_in_process_that_is_full_fails_like_any_other() {
-    let clock = clock();
     let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
-    let store = MemoryStore::with_config(config);
-    let limiter_of_one = RateLimiter::without_limits(store).with_clock(clock.clone());
+    let store = Arc::new(MemoryStore::with_config(config));
+    let limiter_of_one = RateLimiter::without_limits(store.clone()).with_clock(clock());
     let by_address = || {
         let source = KeySource::client_address(TrustedProxies::none());
         let policy = Policy::new("address", source, limit("5/min")).unwrap().when_missing(Missing::Refuse);
         Policies::new([policy]).unwrap()
     };
     let layer = RateLimitLayer::in_process(limiter_of_one, by_address());
-    let service = service(&layer);
-    let from = async |last: u8| {
+    let from = |last: u8| {
         let mut request = request(&[]);
         request.extensions_mut().insert(ratelimit_tower::PeerAddress([192, 0, 2, last].into()));
-        send(&service, request).await.status().as_u16()
+        request
     };
     let mut answers = Vec::new();
+    let alone = service(&layer);
     for client in 0..200 {
-        answers.push(from(client).await);
+        answers.push(send(&alone, from(client)).await.status().as_u16());
     }
     assert!(answers.contains(&200) && answers.contains(&503), "{answers:?}");
     let refused = u8::try_from(answers.iter().position(|status| *status == 503).unwrap()).unwrap();
     layer.policies().replace(by_address().on_failure(OnFailure::Open));
-    assert_eq!(from(refused).await, 200);
-    let other = Fallback::new(limiter(&clock));
-    layer.policies().replace(by_address().on_failure(OnFailure::Fallback(other)));
+    assert_eq!(send(&alone, from(refused)).await.status(), 200);
+    let with_fallback = service(&layer_on(Fallback::new(store, MemoryStore::new()), by_address()));
     let mut answers = Vec::new();
     for _ in 0..6 {
-        answers.push(from(refused).await);
+        answers.push(send(&with_fallback, from(refused)).await.status().as_u16());
     }
     assert_eq!(answers, [200, 200, 200, 200, 200, 429]);
 }

@@ -1,9 +1,8 @@
-//! What a program provides for its configuration file: keys, whose values come from the log, and a fallback.
+//! What a program provides for its configuration file: keys, whose values come from the log.
 
 use anyhow::Context as _;
-use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::Provided;
-use ratelimit_tower::{Fallback, KeySource};
+use ratelimit_tower::KeySource;
 
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -29,10 +28,9 @@ impl ProvidedKeys {
         keys.collect::<anyhow::Result<_>>().map(Self)
     }
 
-    /// What the file is read with. The fallback is never asked, since the store in memory does not fail.
+    /// What the file is read with.
     pub(crate) fn provided(&self) -> Provided {
-        let provided = Provided::default().fallback(Fallback::new(MemoryStore::new()));
-        self.0.iter().enumerate().fold(provided, |provided, (nth, (name, _))| {
+        self.0.iter().enumerate().fold(Provided::default(), |provided, (nth, (name, _))| {
             provided.key(
                 name,
                 KeySource::function(move |head| head.extensions.get::<Values>()?.0.get(nth)?.clone()),

@@ -19,7 +19,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) shadow: bool,
     #[serde(default)]
-    pub(super) on_store_failure: Option<Located<StoreFailure>>,
+    pub(super) on_store_failure: Option<StoreFailure>,
     /// Routes to which no policy applies.
     #[serde(default)]
     pub(super) exempt: Vec<Located<String>>,
@@ -98,7 +98,6 @@ pub(super) struct Headers {
 pub(super) enum StoreFailure {
     Open,
     Closed,
-    Fallback,
 }
 
 /// A string or a list of strings.

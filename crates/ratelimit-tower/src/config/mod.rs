@@ -1,7 +1,7 @@
 //! Policies from a file, in TOML or YAML, reloaded when it changes.
 //!
 //! ```toml
-//! on_store_failure = "open"             # or "closed" (the default), "fallback"
+//! on_store_failure = "open"             # or "closed" (the default)
 //! shadow = false                        # true: decide, count and log, never refuse
 //! exempt = ["GET /health"]              # routes that no policy is for
 //!

@@ -72,7 +72,7 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
         return Err(Problem::at(&file.policies.location, message));
     }
     let mut policies =
-        Policies::known(policies).headers(headers(&file.headers)?).on_failure(on_failure(file, provided)?);
+        Policies::known(policies).headers(headers(&file.headers)?).on_failure(on_failure(file));
     let mut files = Vec::new();
     let sections = [(&file.deny, Policies::deny as fn(_, _) -> _), (&file.allow, Policies::allow)];
     for (section, add) in sections.into_iter().flat_map(|(all, add)| all.iter().map(move |one| (one, add))) {
@@ -321,16 +321,9 @@ fn headers(file: &file::Headers) -> Result<Headers, Problem> {
     Ok(headers)
 }
 
-fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Problem> {
-    let Some(said) = &file.on_store_failure else { return Ok(OnFailure::default()) };
-    match (said.value, &provided.fallback) {
-        (file::StoreFailure::Closed, _) => Ok(OnFailure::default()),
-        (file::StoreFailure::Open, _) => Ok(OnFailure::Open),
-        (file::StoreFailure::Fallback, Some(fallback)) => Ok(OnFailure::Fallback(fallback.clone())),
-        (file::StoreFailure::Fallback, None) => {
-            let message =
-                "this program provides no fallback limiter (Provided::fallback): use open or closed";
-            Err(Problem::at(&said.location, message))
-        }
+fn on_failure(file: &file::File) -> OnFailure {
+    match file.on_store_failure {
+        None | Some(file::StoreFailure::Closed) => OnFailure::default(),
+        Some(file::StoreFailure::Open) => OnFailure::Open,
     }
 }

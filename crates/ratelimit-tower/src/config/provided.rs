@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Fallback, KeySource};
+use crate::KeySource;
 
 /// Names that a file can use in addition to the built-in ones.
 ///
@@ -27,7 +27,6 @@ use crate::{Fallback, KeySource};
 #[derive(Clone, Debug, Default)]
 pub struct Provided {
     pub(super) keys: BTreeMap<String, KeySource>,
-    pub(super) fallback: Option<Fallback>,
 }
 
 impl Provided {
@@ -39,13 +38,6 @@ impl Provided {
         let name = name.into();
         let source = source.named(&name);
         self.keys.insert(name, source);
-        self
-    }
-
-    /// Sets the limiter for `on_store_failure = "fallback"`.
-    #[must_use]
-    pub fn fallback(mut self, fallback: Fallback) -> Self {
-        self.fallback = Some(fallback);
         self
     }
 }

@@ -16,19 +16,15 @@ use crate::BoxFuture;
 use crate::charge::Outcome;
 use crate::check::{AllChecks, Checked};
 use crate::measured::BodyTypes;
-use crate::{Fallback, observe};
+use crate::observe;
 
 /// What remains to be done when the outcome of a request is known. Dropping this is an outcome, too: [`Outcome::Dropped`].
 pub(crate) struct After(Arc<Pending>);
 
 impl After {
     /// `None` if nothing was [kept](Checked::kept): then nothing depends on the outcome.
-    pub(crate) fn new(
-        checks: AllChecks,
-        kept: Option<Checked<'static>>,
-        fallback: Option<Fallback>,
-    ) -> Option<Self> {
-        kept.map(|checked| Self(Arc::new(Pending::new(checks, checked, fallback))))
+    pub(crate) fn new(checks: AllChecks, kept: Option<Checked<'static>>) -> Option<Self> {
+        kept.map(|checked| Self(Arc::new(Pending::new(checks, checked))))
     }
 
     /// Lets the handler of this request record its cost, and counts the bytes of its body, if a policy settles by them. The

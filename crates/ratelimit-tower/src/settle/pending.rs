@@ -13,20 +13,18 @@ use tokio::runtime::Handle;
 use crate::BoxFuture;
 use crate::charged::Records;
 use crate::check::{AllChecks, CheckBatch, Checked, PolicyChecks, holds, request};
-use crate::limiter::{Limiter, TimedLimiter, at_once};
+use crate::limiter::{Limiter, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
 use crate::true_cost::Source;
-use crate::{Charged, Fallback, Policies, Settle, observe};
+use crate::{Charged, Policies, Settle, observe};
 
 /// What a request was charged, and what was counted for its true cost since.
 pub(super) struct Pending {
-    pub(super) limiter: Arc<dyn TimedLimiter>,
+    pub(super) limiter: Arc<dyn Limiter>,
     pub(super) policies: Arc<Policies>,
     pub(super) checks: PolicyChecks,
     checked: Checked<'static>,
-    /// The limiter that decided: `limiter`, or the fallback.
-    decided_by: Arc<dyn Limiter>,
     /// What the handler has recorded, if a policy settles by it.
     pub(super) records: Option<Arc<Records>>,
     /// The bytes of the request's body that were read, if they are counted.
@@ -54,17 +52,15 @@ impl Watch for CountBytes {
 }
 
 impl Pending {
-    pub(super) fn new(checks: AllChecks, checked: Checked<'static>, fallback: Option<Fallback>) -> Self {
+    pub(super) fn new(checks: AllChecks, checked: Checked<'static>) -> Self {
         let AllChecks { limiter, policies, checks } = checks;
-        let decided_by = fallback.map_or_else(|| limiter.clone() as Arc<dyn Limiter>, |fallback| fallback.0);
         let held = checked.0.iter().map(|(_, decision)| decision).filter(|decision| holds(decision));
-        let permits = held.filter_map(|decision| hold(&*decided_by, decision)).collect();
+        let permits = held.filter_map(|decision| hold(&*limiter, decision)).collect();
         Self {
             limiter,
             policies,
             checks,
             checked,
-            decided_by,
             permits,
             records: None,
             request_bytes: None,
@@ -190,7 +186,7 @@ impl Pending {
 
     /// Settles immediately if the store is in this process; otherwise returns the future that settles.
     fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
-        let in_process = self.decided_by.is_in_process();
+        let in_process = self.limiter.is_in_process();
         let settling = (!costs.is_empty()).then(|| self.settle(costs))?;
         if !in_process {
             return Some(settling);
@@ -214,7 +210,7 @@ impl Pending {
                 if by_key.iter().all(Option::is_none) {
                     Ok(())
                 } else {
-                    self.decided_by.settle_keys(decision, &by_key).await
+                    self.limiter.settle_keys(decision, &by_key).await
                 }
             } else {
                 let charged = mine().filter_map(|place| Some((place, cost_of(place)?)));
@@ -228,7 +224,7 @@ impl Pending {
                 };
                 let charged: Vec<PolicyCheck> = charged.filter_map(at_cost).collect();
                 match request(policies, &charged) {
-                    Some(request) => self.decided_by.decide(&request, Mode::Force).await.map(|_| ()),
+                    Some(request) => self.limiter.decide(&request, Mode::Force).await.map(|_| ()),
                     None => Ok(()),
                 }
             }
@@ -241,7 +237,7 @@ impl Pending {
     }
 }
 
-/// Holds what this decision of a limiter has taken.
+/// Holds what this decision has taken.
 fn hold(limiter: &dyn Limiter, decision: &Decision<'static>) -> Option<Permit> {
     if let Err(error) = Handle::try_current() {
         observe::unsettled(&format_args!(

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Request, Response};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use ratelimit_core::layers::Fallback;
 use ratelimit_core::{
     Answer, Claims, CounterStore, ErrorKind, Promises, RateLimiter, Refund, StoreError, Timestamp,
 };
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{
-    Charged, Fallback, KeySource, OnFailure, Policies, Policy, RateLimitLayer, Refusal, Settle, Unsettled,
+    Charged, KeySource, OnFailure, Policies, Policy, RateLimitLayer, Refusal, Settle, Unsettled,
 };
 use tokio::task::yield_now;
 use tower::{Layer as _, Service, ServiceExt as _};
@@ -60,13 +61,13 @@ impl CounterStore for Failing {
 }
 
 fn service(
-    store: &Arc<Failing>,
+    store: impl CounterStore + 'static,
     on_failure: OnFailure,
     policies: impl IntoIterator<Item = Policy>,
     handler: impl Fn(&Request<Body>) -> Response<Body> + Clone + Send + 'static,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = String, Future: Send> + Clone {
     let refused = |_: &Refusal<'_>| Response::builder().status(429).body(empty()).unwrap();
-    let limiter = RateLimiter::without_limits(store.clone()).with_clock(clock());
+    let limiter = RateLimiter::without_limits(store).with_clock(clock());
     let policies = Policies::new(policies).unwrap().on_failure(on_failure);
     let layer = RateLimitLayer::new(limiter, policies).answer_with(refused).with_body(Body::new);
     layer.layer(tower::service_fn(move |request| std::future::ready(Ok(handler(&request)))))
@@ -86,7 +87,7 @@ async fn what_cannot_be_settled_is_counted() {
     let _counting = metrics::set_default_local_recorder(&recorder);
     let store = Arc::new(Failing::default());
     let policies = [policy("a", Settle::response_bytes(per(1)).otherwise(Unsettled::Refund))];
-    let bytes = service(&store, OnFailure::Open, policies, |_| Response::new(body([Step::Bytes(5)])));
+    let bytes = service(store.clone(), OnFailure::Open, policies, |_| Response::new(body([Step::Bytes(5)])));
     let limiter = RateLimiter::without_limits(store.clone()).with_clock(clock());
 
     // The store fails when the body has ended.
@@ -108,7 +109,7 @@ async fn what_cannot_be_settled_is_counted() {
         sender.send(Charged::of(request.extensions())).unwrap();
         Response::new(body([Step::Bytes(5)]))
     };
-    let by_handler = service(&store, OnFailure::Open, [policy("b", Settle::by_handler())], handler);
+    let by_handler = service(store.clone(), OnFailure::Open, [policy("b", Settle::by_handler())], handler);
     read(by_handler.clone().oneshot(Request::new(empty())).await.unwrap()).await.unwrap();
     let charged = receiver.recv().unwrap();
     charged.add(1);
@@ -134,7 +135,7 @@ async fn a_failed_refund_of_one_policy_does_not_drop_the_charge_of_another() {
         Response::new(body([Step::Bytes(5)]))
     };
     let both = ["a", "b"].map(|name| policy(name, Settle::by_handler()));
-    let service = service(&store, OnFailure::Open, both, handler);
+    let service = service(store.clone(), OnFailure::Open, both, handler);
     read(service.oneshot(Request::new(empty())).await.unwrap()).await.unwrap();
     while unsettled(&recorder) == 0 {
         yield_now().await;
@@ -161,7 +162,7 @@ async fn a_header_with_the_cost_never_reaches_the_client() {
         (false, vec![taking().only(|_| false), plain()]),
     ] {
         store.fails.store(fails, Ordering::Relaxed);
-        let service = service(&store, OnFailure::Open, policies, handler);
+        let service = service(store.clone(), OnFailure::Open, policies, handler);
         let response = service.oneshot(Request::new(empty())).await.unwrap();
         assert_eq!(response.status(), 200);
         assert!(response.headers().get("x-cost").is_none(), "fails: {fails}");
@@ -172,13 +173,14 @@ async fn a_header_with_the_cost_never_reaches_the_client() {
 async fn a_fallback_settles_what_it_has_charged() {
     let store = Arc::new(Failing::default());
     store.fails.store(true, Ordering::Relaxed);
-    let second = RateLimiter::without_limits(Arc::new(MemoryStore::new())).with_clock(clock());
-    let on_failure = OnFailure::Fallback(Fallback::new(second.clone()));
+    let second = Arc::new(MemoryStore::new());
+    let both = Fallback::new(store.clone(), second.clone());
+    let second = RateLimiter::without_limits(second).with_clock(clock());
     let handler = |request: &Request<Body>| {
         Charged::of(request.extensions()).settle(7);
         Response::new(body([Step::Bytes(5)]))
     };
-    let service = service(&store, on_failure, [policy("a", Settle::by_handler())], handler);
+    let service = service(both, OnFailure::Open, [policy("a", Settle::by_handler())], handler);
     let response = service.oneshot(Request::new(empty())).await.unwrap();
     store.fails.store(false, Ordering::Relaxed);
     assert_eq!(used(second.clone(), "a").await, 100);
