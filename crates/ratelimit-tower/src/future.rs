@@ -18,10 +18,10 @@ use crate::shared::Shared;
 use crate::verdict::{Decided, Verdict};
 use crate::{BoxFuture, Head};
 
-/// A request that waits for its verdict, and the service that was ready for it.
+/// A request that waits for its verdict or its turn, and the service that was ready for it.
 pub(crate) struct WaitingRequest<Inner, B> {
-    pub(crate) ready: Inner,
-    pub(crate) request: Request<B>,
+    ready: Inner,
+    request: Request<B>,
 }
 
 pin_project! {
@@ -64,13 +64,25 @@ impl<Inner, ReqBody, ResBody, S, C, A> ResponseFuture<Inner, ReqBody, ResBody, S
 where
     Inner: Service<Request<ReqBody>>,
 {
-    pub(crate) fn answered(answer: Response<ResBody>) -> Self {
-        Self { state: State::Answered { answer: Some(answer) } }
+    #[inline]
+    pub(crate) fn calling(inner: Inner::Future, lines: Lines) -> Self {
+        Self { state: State::Calling { inner, lines, after: None } }
     }
 
-    #[inline]
-    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<After>) -> Self {
-        Self { state: State::Calling { inner, lines, after } }
+    pub(crate) fn decided(
+        decided: Decided,
+        request: Request<ReqBody>,
+        ready: &mut Inner,
+        shared: &Arc<Shared<S, C, A>>,
+    ) -> Self
+    where
+        Inner: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+        S: CounterStore + 'static,
+        C: Timer + 'static,
+        A: Answer<ResBody>,
+        ReqBody: 'static,
+    {
+        Self { state: State::decided(decided, request, ready, shared) }
     }
 
     pub(crate) fn deciding(
@@ -84,7 +96,7 @@ where
 
 impl<Inner, ReqBody, ResBody, S, C, A> Future for ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
 where
-    Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     S: CounterStore + 'static,
     C: Timer + 'static,
     A: Answer<ResBody>,
@@ -110,7 +122,7 @@ where
 
 impl<Inner, F, E, ReqBody, ResBody, S, C, A> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where
-    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F, Error = E>,
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F, Error = E> + Clone,
     F: Future<Output = Result<Response<ResBody>, E>>,
     S: CounterStore + 'static,
     C: Timer + 'static,
@@ -128,15 +140,15 @@ where
             let next = match self.as_mut().project() {
                 StateProjection::Deciding { deciding, held, shared } => {
                     let decided = ready!(deciding.as_mut().poll(context));
-                    let Some(held) = held.take() else { return Poll::Pending };
-                    after_asking(decided, *held, shared)
+                    let Some(mut held) = held.take() else { return Poll::Pending };
+                    State::decided(decided, held.request, &mut held.ready, shared)
                 }
                 StateProjection::Waiting { turn, held, lines, after } => {
                     ready!(turn.as_mut().poll(context));
-                    let Some(held) = held.take() else { return Poll::Pending };
+                    let Some(mut held) = held.take() else { return Poll::Pending };
                     let (lines, mut after) = (mem::take(lines), after.take());
                     after.as_mut().map(After::is_called);
-                    State::Calling { inner: held.call(), lines, after }
+                    State::Calling { inner: held.ready.call(held.request), lines, after }
                 }
                 StateProjection::Calling { inner, lines, after } => {
                     let mut answer = ready!(inner.poll(context));
@@ -163,43 +175,46 @@ where
     }
 }
 
-impl<Inner, B> WaitingRequest<Inner, B> {
-    fn call<F>(mut self) -> F
-    where
-        Inner: Service<Request<B>, Future = F>,
-    {
-        self.ready.call(self.request)
-    }
-}
-
-fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
-    decided: Decided,
-    mut held: WaitingRequest<Inner, ReqBody>,
-    shared: &Arc<Shared<S, C, A>>,
-) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
+impl<Inner, F, E, ReqBody, ResBody, S, C, A> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where
-    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F>,
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F> + Clone,
     S: CounterStore + 'static,
     C: Timer + 'static,
     A: Answer<ResBody>,
     ReqBody: 'static,
 {
-    let Decided { verdict, mut after } = decided;
-    if let Some(after) = &mut after {
-        held.request = after.begin(held.request, &shared.bodies);
+    /// The state after the verdict on `request`, for which `ready` is ready.
+    fn decided(
+        decided: Decided,
+        mut request: Request<ReqBody>,
+        ready: &mut Inner,
+        shared: &Arc<Shared<S, C, A>>,
+    ) -> Self {
+        let Decided { verdict, mut after } = decided;
+        if let Some(after) = &mut after {
+            request = after.begin(request, &shared.bodies);
+        }
+        match verdict {
+            Verdict::Refuse(refused) => {
+                Self::Answered { answer: Some(refuse(&*shared.answers, refused, Head::of(&request))) }
+            }
+            Verdict::Pass { lines, delay } if delay.is_zero() => {
+                Self::Calling { inner: ready.call(request), lines, after }
+            }
+            Verdict::Pass { lines, delay } => {
+                let limiter = shared.core.limiter.clone();
+                let turn = Box::pin(async move { limiter.clock().sleep(delay).await });
+                Self::Waiting { turn, held: Some(WaitingRequest::take(ready, request)), lines, after }
+            }
+        }
     }
-    match verdict {
-        Verdict::Refuse(refused) => {
-            State::Answered { answer: Some(refuse(&*shared.answers, refused, Head::of(&held.request))) }
-        }
-        Verdict::Pass { lines, delay } if delay.is_zero() => {
-            State::Calling { inner: held.call(), lines, after }
-        }
-        Verdict::Pass { lines, delay } => {
-            let limiter = shared.core.limiter.clone();
-            let turn = Box::pin(async move { limiter.clock().sleep(delay).await });
-            State::Waiting { turn, held: Some(Box::new(held)), lines, after }
-        }
+}
+
+impl<Inner: Clone, B> WaitingRequest<Inner, B> {
+    /// Takes the service that is ready, and leaves a clone, which need not be.
+    pub(crate) fn take(ready: &mut Inner, request: Request<B>) -> Box<Self> {
+        let clone = ready.clone();
+        Box::new(Self { ready: mem::replace(ready, clone), request })
     }
 }
 

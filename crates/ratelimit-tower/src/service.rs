@@ -1,7 +1,6 @@
 //! The service: checks a request before it calls the inner service.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use ratelimit_core::{CheckError, CounterStore, SystemClock, Timer};
 use smallvec::smallvec;
 use tower_service::Service;
 
-use crate::answer::{Answer, Refused, refuse};
+use crate::answer::{Answer, Refused};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
 use crate::future::{ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
@@ -58,14 +57,14 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let shared = &self.shared;
         match shared.policies.look(|policies| begin(&shared.core, policies, &Head::of(&request))) {
-            Ok(lines) => ResponseFuture::calling(self.inner.call(request), lines, None),
+            Ok(lines) => ResponseFuture::calling(self.inner.call(request), lines),
             Err(begun) => self.unusual(*begun, request),
         }
     }
 }
 
-impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
-    /// Handles requests that are refused, delayed or not decided yet.
+impl<Inner, S, C, A> RateLimit<Inner, S, C, A> {
+    /// Handles requests that are refused, delayed or not decided yet, or that need something at their end.
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
@@ -73,34 +72,21 @@ impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
         request: Request<ReqBody>,
     ) -> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
-        Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
+        Inner: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+        S: CounterStore + 'static,
+        C: Timer + 'static,
         A: Answer<ResBody>,
         ReqBody: 'static,
     {
-        let deciding: BoxFuture<Decided> = match begun {
-            Unusual::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
-                return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
+        match begun {
+            Unusual::Decided(decided) => {
+                ResponseFuture::decided(decided, request, &mut self.inner, &self.shared)
             }
-            Unusual::Decided(Decided { verdict: Verdict::Pass { lines, delay }, mut after })
-                if delay.is_zero() =>
-            {
-                let mut request = request;
-                if let Some(after) = &mut after {
-                    request = after.begin(request, &self.shared.bodies);
-                }
-                return ResponseFuture::calling(self.inner.call(request), lines, after);
+            Unusual::Later(deciding) => {
+                let held = WaitingRequest::take(&mut self.inner, request);
+                ResponseFuture::deciding(deciding, held, self.shared.clone())
             }
-            Unusual::Decided(decided) => Box::pin(std::future::ready(decided)),
-            Unusual::Later(deciding) => deciding,
-        };
-        let shared = self.shared.clone();
-        ResponseFuture::deciding(deciding, self.held(request), shared)
-    }
-
-    /// The request and the service that was ready for it. A clone of the service, which need not be ready, stays in `self`.
-    fn held<B>(&mut self, request: Request<B>) -> Box<WaitingRequest<Inner, B>> {
-        let clone = self.inner.clone();
-        Box::new(WaitingRequest { ready: mem::replace(&mut self.inner, clone), request })
+        }
     }
 }
 
