@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use http::response::Parts;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{HeaderMap, Response};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -21,19 +21,12 @@ struct Sending {
     pending: Arc<Pending>,
     /// The checks that are not settled yet. The code that removes one settles it.
     open: Mutex<Open>,
-    head: Head,
+    /// The head of the response, if a function needs it when the body has ended; otherwise an empty one.
+    head: Parts,
     trailers: OnceLock<HeaderMap>,
     /// The task that settles when the time to do so is over.
     waiting: OnceLock<AbortHandle>,
     runtime: Option<Handle>,
-}
-
-/// The head of a response, as far as it is needed when the body has ended.
-#[derive(Default)]
-struct Head {
-    status: StatusCode,
-    headers: HeaderMap,
-    extensions: Extensions,
 }
 
 /// Observes the body of this response, and settles the checks in `open`.
@@ -45,7 +38,7 @@ pub(super) fn watch(pending: &Arc<Pending>, head: &Parts, open: Open) -> Box<dyn
     times.dedup();
     let sending = Arc::new(Sending {
         pending: pending.clone(),
-        head: if is_function { Head::of(head) } else { Head::default() },
+        head: if is_function { head.clone() } else { Response::new(()).into_parts().0 },
         open: Mutex::new(open),
         trailers: OnceLock::new(),
         waiting: OnceLock::new(),
@@ -73,12 +66,6 @@ fn wait(sending: &Arc<Sending>, times: Vec<Duration>) {
         }
     });
     let _ = sending.waiting.set(task.abort_handle());
-}
-
-impl Head {
-    fn of(head: &Parts) -> Self {
-        Self { status: head.status, headers: head.headers.clone(), extensions: head.extensions.clone() }
-    }
 }
 
 impl Sending {
@@ -125,11 +112,10 @@ impl Watch for SendingBody {
         if let Some(waiting) = sending.waiting.get() {
             waiting.abort();
         }
-        let Head { status, headers, extensions } = &sending.head;
         let end = End {
-            status: *status,
-            headers,
-            extensions,
+            status: sending.head.status,
+            headers: &sending.head.headers,
+            extensions: &sending.head.extensions,
             trailers: sending.trailers.get(),
             response_bytes: sending.pending.response_bytes.load(Ordering::Relaxed),
             elapsed: sending.pending.elapsed(),
