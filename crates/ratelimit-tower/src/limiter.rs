@@ -1,8 +1,6 @@
 //! A limiter, and what requests need of it whatever its store and its clock.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -138,13 +136,5 @@ impl<S: CounterStore + 'static, C: Timer + 'static> Limiter for Core<S, C> {
 
     async fn sleep(&self, duration: Duration) {
         self.limiter.clock().sleep(duration).await;
-    }
-}
-
-/// The output of a future if it is ready immediately. With a store in this process it always is.
-pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
     }
 }

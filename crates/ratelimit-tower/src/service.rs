@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use http::{Request, Response};
 use ratelimit_core::kit::RunToEnd;
 use ratelimit_core::{CheckError, CounterStore, SystemClock, Timer};
@@ -15,7 +16,7 @@ use crate::answer::{Answer, Refused};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
 use crate::future::{ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
-use crate::limiter::{CheckNow, Core, at_once};
+use crate::limiter::{CheckNow, Core};
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
@@ -194,7 +195,8 @@ fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
         return Err(later(Box::pin(observe::span(deciding))));
     }
     let mut deciding: BoxFuture<Decided> = Box::pin(deciding);
-    Err(match at_once(deciding.as_mut()) {
+    // With a store in this process, it is ready at once unless something else has to be waited for.
+    Err(match deciding.as_mut().now_or_never() {
         Some(decided) => Box::new(Unusual::Decided(decided)),
         None => later(deciding),
     })

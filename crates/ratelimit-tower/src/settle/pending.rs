@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use http::{Method, Request, StatusCode};
 use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
@@ -13,7 +14,7 @@ use tokio::runtime::Handle;
 use crate::BoxFuture;
 use crate::charged::Records;
 use crate::check::{AllChecks, CheckBatch, Checked, PolicyChecks, holds, request};
-use crate::limiter::{Limiter, at_once};
+use crate::limiter::Limiter;
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
 use crate::true_cost::Source;
@@ -191,7 +192,7 @@ impl Pending {
         if !in_process {
             return Some(settling);
         }
-        if at_once(settling).is_none() {
+        if settling.now_or_never().is_none() {
             observe::unsettled(&"the store did not answer synchronously");
         }
         None
