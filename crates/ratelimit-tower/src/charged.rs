@@ -3,11 +3,11 @@
 use std::fmt;
 use std::iter::successors;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use http::Extensions;
 
-use crate::observe;
+use crate::{lock, observe};
 
 /// Records the true cost of a request, for policies that [settle by the handler](crate::Settle::by_handler).
 ///
@@ -121,7 +121,7 @@ impl Charged {
     fn record(&self, after: impl Fn(Option<Recorded>) -> Recorded) {
         let mut is_late = false;
         for record in self.each() {
-            let mut state = record.state();
+            let mut state = lock(&record.state);
             if state.settled {
                 is_late = true;
             } else {
@@ -156,22 +156,15 @@ impl Records {
     /// Ends recording for the check at this place, and returns what was recorded.
     pub(crate) fn close(&self, place: usize) -> Option<Recorded> {
         let record = self.own.iter().find(|record| record.place == place)?;
-        let mut state = record.state();
+        let mut state = lock(&record.state);
         state.settled = true;
         state.recorded
     }
 }
 
-impl Record {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl fmt::Debug for Charged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.each().map(|record| (&record.policy, record.state().recorded));
+        let entries = self.each().map(|record| (&record.policy, lock(&record.state).recorded));
         f.debug_map().entries(entries).finish()
     }
 }

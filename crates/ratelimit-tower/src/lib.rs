@@ -146,6 +146,8 @@ mod short;
 mod true_cost;
 mod verdict;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use answer::{Answer, Grpc, Problem, Reason, Refusal};
 pub use charge::{Charge, Outcome};
 pub use charged::Charged;
@@ -171,6 +173,11 @@ pub use true_cost::{Settle, Unsettled};
 
 /// A future of any type.
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Locks a state that is always consistent, also after a panic: it is changed in single steps.
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

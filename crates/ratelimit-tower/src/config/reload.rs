@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use super::text::Format;
 use super::watched::Watched;
 use super::{Config, ConfigError, PlanName, Provided, observe};
-use crate::SharedPolicies;
+use crate::{SharedPolicies, lock};
 
 /// The maximum size of a file, in bytes.
 const LARGEST: u64 = 1 << 20;
@@ -182,7 +182,7 @@ impl ConfigFile {
 
 impl Inner {
     fn reload(&self, settle: bool) -> Result<Reloaded, ConfigError> {
-        let again = || self.failed_list().as_ref().is_some_and(|list| list.has_changed(settle));
+        let again = || lock(&self.failed_list).as_ref().is_some_and(|list| list.has_changed(settle));
         match self.file.changed_or(settle, again, |content| self.replace(content)) {
             // The new content has been read together with its lists.
             Some(Ok(())) => return Ok(Reloaded::Replaced),
@@ -210,16 +210,12 @@ impl Inner {
         let mut config = content
             .map_err(|error| ConfigError::unreadable(name(path), error))
             .and_then(|bytes| understand(path, &bytes, self.format, &self.provided));
-        *self.failed_list() = config.as_mut().err().and_then(ConfigError::take_failed_list);
+        *lock(&self.failed_list) = config.as_mut().err().and_then(ConfigError::take_failed_list);
         let config = config?;
         self.policies.replace(config.policies().clone());
         self.config.store(Arc::new(config));
         self.replaced(&self.file.name());
         Ok(())
-    }
-
-    fn failed_list(&self) -> MutexGuard<'_, Option<Watched>> {
-        self.failed_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn replaced(&self, name: &str) {

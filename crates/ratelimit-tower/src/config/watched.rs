@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
+
+use crate::lock;
 
 /// A file, and what was read from it last.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl Watched {
         take: impl FnOnce(io::Result<Vec<u8>>) -> T,
     ) -> Option<T> {
         // First, so that nobody uses a content that was read before the one in use.
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let content = read(&self.path, self.largest);
         let seen = seen(&content);
         if state.last != seen && settle && state.pending != Some(seen) {
@@ -75,11 +77,6 @@ impl Watched {
     /// Reads the file, and returns whether it has changed.
     pub(super) fn has_changed(&self, settle: bool) -> bool {
         self.changed(settle, drop).is_some()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // After a panic the state is still consistent, because it is changed in single steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use http::response::Parts;
@@ -14,7 +14,7 @@ use super::pending::Pending;
 use super::true_costs::Open;
 use crate::measured::Watch;
 use crate::true_cost::Source;
-use crate::{End, observe};
+use crate::{End, lock, observe};
 
 /// A request whose response is being sent.
 struct Sending {
@@ -69,18 +69,13 @@ fn wait(sending: &Arc<Sending>, times: Vec<Duration>) {
 }
 
 impl Sending {
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // No code panics while it holds the lock.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn time_out(&self, time: Duration) {
         let is_over = |place: &usize| {
             let within = self.pending.settles(*place).and_then(|settle| settle.within);
             within.is_some_and(|within| within <= time)
         };
         let over: Open = {
-            let mut open = self.open();
+            let mut open = lock(&self.open);
             let (over, rest) = mem::take(&mut *open).into_iter().partition(is_over);
             *open = rest;
             over
@@ -107,7 +102,7 @@ impl Watch for SendingBody {
         if !complete {
             sending.pending.is_cut_short();
         }
-        let open = mem::take(&mut *sending.open());
+        let open = mem::take(&mut *lock(&sending.open));
         // Settlements that it has started continue on tasks of their own.
         if let Some(waiting) = sending.waiting.get() {
             waiting.abort();
