@@ -79,13 +79,12 @@ impl PolicyCheck {
 
     /// Whether it only charges before the request is served, and is not in shadow: the common case.
     pub(crate) fn is_usual(&self, policies: &Policies) -> bool {
-        !policies.shadow && self.policy(policies).is_usual() && !self.plan(policies).holds()
+        !self.round(policies).shadow && !self.has_end(policies)
     }
 
     /// Whether the outcome of the request determines what it is charged, or it holds units until its end.
     pub(crate) fn has_end(&self, policies: &Policies) -> bool {
-        let policy = self.policy(policies);
-        !matches!(policy.when(), When::Before) || policy.settles().is_some() || self.plan(policies).holds()
+        self.policy(policies).has_end(self.plan(policies))
     }
 
     pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {

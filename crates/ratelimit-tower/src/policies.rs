@@ -127,11 +127,18 @@ impl Policies {
     }
 
     /// The only policy, if it only charges before a request is served and is not in shadow, and there are no lists: the
-    /// common case.
+    /// common case. A plan that is chosen for a request may still have a concurrency limit.
     #[inline]
     pub(crate) fn alone(&self) -> Option<&Policy> {
         match &self.policies[..] {
-            [policy] if policy.is_usual() && !self.shadow && !self.has_lists() => Some(policy),
+            [policy]
+                if !policy.has_end(policy.plan())
+                    && !policy.is_shadow()
+                    && !self.shadow
+                    && !self.has_lists() =>
+            {
+                Some(policy)
+            }
             _ => None,
         }
     }

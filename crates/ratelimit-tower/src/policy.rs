@@ -38,20 +38,17 @@ pub enum Missing {
 #[derive(Clone)]
 #[repr(C)] // what each request needs is side by side
 pub struct Policy {
-    /// Whether it only charges before a request is served, and is not in shadow: the common case. A plan that is chosen
-    /// for a request may still have a concurrency limit.
-    usual: bool,
     shadow: bool,
     missing: Option<Missing>,
     plan: Plan,
     cost: Cost,
     condition: Option<Condition>,
     choice: Option<Choice>,
+    charge: Charge,
+    settle: Option<Settle>,
     /// The prefix of each of its keys.
     prefix: KeyBytes,
     source: KeySource,
-    charge: Charge,
-    settle: Option<Settle>,
     name: Arc<str>,
 }
 
@@ -83,7 +80,6 @@ impl Policy {
 
     /// Creates a policy whose name is known to be valid.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
-        let usual = !plan.holds();
         let mut prefix = KeyBytes::new();
         prefix.part(name.as_bytes());
         Self {
@@ -95,7 +91,6 @@ impl Policy {
             cost: Cost::default(),
             charge: Charge::default(),
             settle: None,
-            usual,
             missing: None,
             shadow: false,
             prefix,
@@ -140,14 +135,14 @@ impl Policy {
     #[must_use]
     pub fn charge(mut self, charge: Charge) -> Self {
         self.charge = charge;
-        self.noted()
+        self
     }
 
     /// Replaces the cost by the true one when the request has ended; by default, the [cost](Self::cost) remains charged.
     #[must_use]
     pub fn settle(mut self, settle: Settle) -> Self {
         self.settle = Some(settle);
-        self.noted()
+        self
     }
 
     /// Sets what to do with requests that do not have what the policy counts by.
@@ -170,12 +165,12 @@ impl Policy {
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
-        self.noted()
+        self
     }
 
     pub(crate) fn out_of_shadow(mut self) -> Self {
         self.shadow = false;
-        self.noted()
+        self
     }
 
     /// The policy's name.
@@ -220,17 +215,10 @@ impl Policy {
         self.settle.as_ref()
     }
 
-    /// Whether it only charges before a request is served, and is not in shadow: the common case.
+    /// Whether the outcome of a request under `plan` determines what it is charged, or it holds units until its end.
     #[inline]
-    pub(crate) fn is_usual(&self) -> bool {
-        self.usual
-    }
-
-    /// Determines once, and not for each request, whether it is the common case.
-    fn noted(mut self) -> Self {
-        let is_simple = matches!(self.charge.0, When::Before) && self.settle.is_none();
-        self.usual = !self.shadow && is_simple && !self.plan.holds();
-        self
+    pub(crate) fn has_end(&self, plan: &Plan) -> bool {
+        !matches!(self.charge.0, When::Before) || self.settle.is_some() || plan.holds()
     }
 
     /// Writes the check of `request` into a new `check`. In place, so that it is not moved after it was written.
