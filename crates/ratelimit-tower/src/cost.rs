@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::Head;
-use http::Version;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, Version};
 use ratelimit_core::Limits;
 
 /// The cost of a request in units, determined from its head. It is an estimate if the policy [settles](crate::Settle).
@@ -81,13 +81,20 @@ fn length(request: &Head<'_>) -> Option<u64> {
     if request.headers.contains_key(TRANSFER_ENCODING) {
         return None;
     }
-    let Some(length) = request.headers.get(CONTENT_LENGTH) else {
+    if !request.headers.contains_key(CONTENT_LENGTH) {
         // In other requests a middleware may have removed the field, as decompression does.
         return (request.method.is_safe() && request.version <= Version::HTTP_11).then_some(0);
-    };
+    }
+    number(request.headers, &CONTENT_LENGTH)
+}
+
+/// The number in a header field that occurs once.
+pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let mut values = headers.get_all(name).iter();
+    let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
     // `parse` would accept a sign.
-    let digits = length.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits?.parse().ok()
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| value.parse().ok())?
 }
 
 impl Default for Cost {

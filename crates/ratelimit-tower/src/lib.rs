@@ -121,7 +121,6 @@ mod client_list;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
-mod end;
 mod failure;
 mod field;
 mod future;
@@ -154,7 +153,6 @@ pub use charged::Charged;
 pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkError, TrustedProxies};
 pub use client_list::{ClientList, ParseClientListError};
 pub use cost::Cost;
-pub use end::End;
 pub use failure::OnFailure;
 pub use future::ResponseFuture;
 pub use head::Head;
@@ -169,7 +167,7 @@ pub use policy::{IntoPlan, Missing, Policy};
 pub use policy_error::PolicyError;
 pub use ratelimit_core as core;
 pub use service::RateLimit;
-pub use true_cost::{Settle, Unsettled};
+pub use true_cost::{End, Settle, Unsettled};
 
 /// A future of any type.
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;

@@ -10,7 +10,7 @@ use ratelimit_core::{
     Timer, Timestamp,
 };
 
-use crate::observe::{self, Begun};
+use crate::observe;
 
 /// A limiter that can check and settle requests.
 #[async_trait]
@@ -66,7 +66,7 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
         decision
     }
 
-    fn answered(&self, begun: Begun, error: Option<&CheckError>) {
+    fn answered(&self, begun: Option<Timestamp>, error: Option<&CheckError>) {
         observe::answered(begun, self.limiter.clock(), error);
     }
 }

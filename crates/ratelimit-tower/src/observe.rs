@@ -78,20 +78,17 @@ macro_rules! seldom {
     }};
 }
 
-/// When a call to the store started, if that is measured.
-#[derive(Clone, Copy)]
-pub(crate) struct Begun(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] Option<Timestamp>);
-
-pub(crate) fn begin(clock: &impl Clock) -> Begun {
-    Begun(cfg!(feature = "metrics").then(|| clock.now()))
+/// When a call to the store begins, if that is measured.
+pub(crate) fn begin(clock: &impl Clock) -> Option<Timestamp> {
+    cfg!(feature = "metrics").then(|| clock.now())
 }
 
 /// Records that the store has answered, or failed. Labels and the fields of the span have the names of OpenTelemetry's
 /// semantic conventions, where it has names.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
-pub(crate) fn answered(begun: Begun, clock: &impl Clock, error: Option<&CheckError>) {
+pub(crate) fn answered(begun: Option<Timestamp>, clock: &impl Clock, error: Option<&CheckError>) {
     #[cfg(feature = "metrics")]
-    if let Begun(Some(begun)) = begun {
+    if let Some(begun) = begun {
         metrics::histogram!("ratelimit_store_seconds").record(clock.now().since(begun).as_secs_f64());
     }
     #[cfg(any(feature = "metrics", feature = "tracing"))]

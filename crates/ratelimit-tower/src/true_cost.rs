@@ -5,10 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{Extensions, HeaderMap, HeaderName, StatusCode};
 use ratelimit_core::MAX_UNITS;
-
-use crate::End;
 
 /// Replaces the estimated [`Cost`](crate::Cost) of a request by its true cost, once that is known.
 ///
@@ -61,6 +59,28 @@ pub struct Settle {
     pub(crate) source: Source,
     pub(crate) within: Option<Duration>,
     pub(crate) unsettled: Unsettled,
+}
+
+/// How a request has ended, for [`Settle::function`](crate::Settle::function). A view: nothing is copied.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct End<'a> {
+    /// The status of the response.
+    pub status: StatusCode,
+    /// The header fields of the response.
+    pub headers: &'a HeaderMap,
+    /// The response's extensions, as set by the service.
+    pub extensions: &'a Extensions,
+    /// The trailers of the response, if its body had any.
+    pub trailers: Option<&'a HeaderMap>,
+    /// How many bytes of the response's body were passed to the server.
+    pub response_bytes: u64,
+    /// The time from the call of the service to the end of the body.
+    pub elapsed: Duration,
+    /// Whether the body was read to its end, or as far as its `Content-Length` or its size hint says. If not, the client has
+    /// probably disconnected, or the body has failed. A response that is sent without a body (to `HEAD`, or with the status
+    /// 204 or 304) is complete, even if the service has given it one.
+    pub complete: bool,
 }
 
 /// What to charge for a request whose true cost is not known; see [`Settle::otherwise`].

@@ -26,18 +26,9 @@ impl Default for Grouping {
 }
 
 impl Grouping {
-    /// Sets [`ipv4_prefix`](Self#structfield.ipv4_prefix).
-    #[must_use]
-    pub fn ipv4_prefix(mut self, ipv4_prefix: u8) -> Self {
-        self.ipv4_prefix = ipv4_prefix;
-        self
-    }
-
-    /// Sets [`ipv6_prefix`](Self#structfield.ipv6_prefix).
-    #[must_use]
-    pub fn ipv6_prefix(mut self, ipv6_prefix: u8) -> Self {
-        self.ipv6_prefix = ipv6_prefix;
-        self
+    ratelimit_core::kit::setters! {
+        ipv4_prefix: u8,
+        ipv6_prefix: u8,
     }
 
     /// Returns the network of `address`.

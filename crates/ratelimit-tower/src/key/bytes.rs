@@ -42,7 +42,7 @@ impl KeyBytes {
                 self.0.append(&[length]);
                 self.0.append(bytes);
             }
-            _ => self.hashed(LONG, bytes),
+            _ => self.hash_of_long_part(&Sha256::digest(bytes).into()),
         }
     }
 
@@ -64,7 +64,7 @@ impl KeyBytes {
 
     /// Appends a secret: only its hash reaches a store.
     pub(crate) fn secret(&mut self, bytes: &[u8]) {
-        self.hashed(SECRET, bytes);
+        self.hash_of_secret(&Sha256::digest(bytes).into());
     }
 
     /// Appends a secret of which only the hash is known.
@@ -74,6 +74,7 @@ impl KeyBytes {
     }
 
     /// Appends a long part of which only the hash is known.
+    #[inline(never)]
     pub(crate) fn hash_of_long_part(&mut self, hash: &[u8; 32]) {
         self.0.append(&[LONG]);
         self.0.append(hash);
@@ -96,12 +97,6 @@ impl KeyBytes {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
-    }
-
-    #[inline(never)]
-    fn hashed(&mut self, sign: u8, bytes: &[u8]) {
-        self.0.append(&[sign]);
-        self.0.append(&Sha256::digest(bytes));
     }
 }
 

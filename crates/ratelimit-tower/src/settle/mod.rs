@@ -11,10 +11,10 @@ use http::{Request, Response};
 
 use self::after_response::watch;
 use self::pending::Pending;
-use self::true_costs::number;
 use crate::BoxFuture;
 use crate::charge::Outcome;
 use crate::check::{AllChecks, Checked};
+use crate::cost::number;
 use crate::measured::BodyTypes;
 use crate::observe;
 

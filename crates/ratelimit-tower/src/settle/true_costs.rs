@@ -1,12 +1,13 @@
 //! Determines the true cost of a request, at each of the moments at which it may be settled.
 
-use http::{HeaderMap, HeaderName, Response};
+use http::Response;
 use ratelimit_core::MAX_UNITS;
 use smallvec::SmallVec;
 
 use super::pending::{Pending, TrueCosts};
 use crate::charge::{Outcome, When};
 use crate::charged::Recorded;
+use crate::cost::number;
 use crate::true_cost::{Source, per_time};
 use crate::{End, Settle};
 
@@ -120,13 +121,4 @@ impl Pending {
             Source::Handler | Source::Header { .. } | Source::Function(_) => None,
         }
     }
-}
-
-/// The number in a header field that occurs once.
-pub(super) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    let mut values = headers.get_all(name).iter();
-    let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
-    // `parse` would accept a sign.
-    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| value.parse().ok())?
 }
