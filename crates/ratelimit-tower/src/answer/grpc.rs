@@ -6,7 +6,6 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
 use super::Answer;
-use super::detail::detail as in_words;
 use super::refusal::{Reason, Refusal};
 
 const GRPC: &str = "application/grpc";
@@ -44,7 +43,7 @@ impl Grpc {
             Reason::Misconfigured => 13,
         };
         // ASCII without control characters or `%`, so it needs no encoding.
-        let message = in_words(refusal);
+        let message = refusal.in_words();
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         let requested =

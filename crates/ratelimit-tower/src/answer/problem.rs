@@ -5,7 +5,6 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response};
 use serde_json::json;
 
-use super::detail::detail;
 use super::refusal::{Reason, Refusal};
 use super::{Answer, Grpc, grpc};
 
@@ -62,7 +61,7 @@ fn body(refusal: &Refusal<'_>) -> String {
         "type": kind,
         "title": title,
         "status": reason.status().as_u16(),
-        "detail": detail(refusal),
+        "detail": refusal.in_words(),
     });
     if matches!(reason, Reason::QuotaExceeded | Reason::Banned | Reason::StoreUnavailable) {
         body["violated-policies"] = refusal.violated_policies().collect();

@@ -60,7 +60,7 @@ impl Refusal<'_> {
     /// How long to wait until the same request is admitted if nothing else is charged. `None` if waiting does not help.
     ///
     /// At most a second if a concurrency limit decided, because units may be released at any moment. If the store did not
-    /// answer, the time of [`OnFailure::Closed`](crate::OnFailure::Closed), or a second.
+    /// answer, the time of [`OnFailure::Closed`](crate::OnFailure::Closed).
     pub fn retry_after(&self) -> Option<Duration> {
         self.refused.retry_after
     }
@@ -74,6 +74,28 @@ impl Refusal<'_> {
     /// could not be checked.
     pub fn violated_policies(&self) -> impl ExactSizeIterator<Item = &str> {
         self.refused.violated.iter().map(|name| &**name)
+    }
+
+    /// What the client can do, in one sentence.
+    pub(super) fn in_words(&self) -> String {
+        match (self.reason(), self.retry_after_seconds()) {
+            (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(1)) => "try again in 1 second".to_owned(),
+            (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
+                format!("try again in {seconds} seconds")
+            }
+            (Reason::Banned, Some(seconds)) => {
+                format!("too many refused requests; further ones are refused for {seconds} seconds")
+            }
+            (Reason::Banned, None) => "too many refused requests".to_owned(),
+            (Reason::QuotaExceeded, None) => {
+                "the quota is used up for good, or the request costs more than can ever be admitted"
+                    .to_owned()
+            }
+            (Reason::StoreUnavailable, None) => "try again later".to_owned(),
+            (Reason::Denied, _) => "requests of this client are not served".to_owned(),
+            (Reason::Unidentified, _) => "the request does not identify the client".to_owned(),
+            (Reason::Misconfigured, _) => "the request cannot be counted".to_owned(),
+        }
     }
 }
 
