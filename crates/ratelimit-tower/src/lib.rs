@@ -89,8 +89,9 @@
 //!   and [settling](Settle) by axum's bodies.
 //! - `config`: the module of this name: policies from files in TOML or YAML, reloaded when they change. Needs Rust 1.89.
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`, and [settling](Settle) by tonic's bodies.
-//! - `tracing` (on by default): events for refusals (debug), for what a policy in shadow would refuse (info) and for
-//!   failures (warn, error), the latter two at most once per second each. Without it, failures are only counted.
+//! - `tracing` (on by default): events for refusals (debug), for policies that [do not apply](Missing::Exempt) because the
+//!   program did not provide their key (debug), for what a policy in shadow would refuse (info) and for failures (warn,
+//!   error), the latter three at most once per second each. Without it, failures are only counted.
 //! - `metrics`: counters and a histogram through the facade of that name:
 //!
 //! | metric | labels | meaning |
@@ -99,7 +100,7 @@
 //! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each limit that refused; `policy` is the limit's name, as in [`Plan`] |
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
-//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by, unless [`Missing::Share`] or [`Missing::Exempt`] was set for them; `deny`, `allow`: requests for which the program did not provide what such a list identifies clients by |
+//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by, unless [`Missing::Share`] or [`Missing::Exempt`] was set for them; under `Exempt`, requests with the header of their key several times are counted; `deny`, `allow`: requests for which the program did not provide what such a list identifies clients by |
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`) or refused (`closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |

@@ -160,6 +160,14 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
     }
 }
 
+/// Records that a policy does not apply to a request, because the program did not provide what it counts by. The program
+/// wants that for some requests; if it is so for all of them, the key is probably misnamed.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(crate) fn exempt(policy: &str, what: &str) {
+    #[cfg(feature = "tracing")]
+    seldom!(debug, policy, "a policy does not apply to a request: {what}");
+}
+
 /// Records that a fallback among the layers around the store has decided a request.
 pub(crate) fn degraded() {
     #[cfg(feature = "metrics")]

@@ -249,6 +249,8 @@ impl Policy {
         };
         if !is_wanted {
             observe::unidentified(&self.name, absent);
+        } else if let (Some(Missing::Exempt), Absent::Program(what)) = (self.missing, absent) {
+            observe::exempt(&self.name, what);
         }
         let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
         match self.missing.unwrap_or(usual) {

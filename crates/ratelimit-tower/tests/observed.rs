@@ -59,13 +59,12 @@ async fn requests_are_counted_and_logged_without_their_keys() {
     let service_in_memory = service(&layer);
     assert_eq!(statuses(&service_in_memory, 5, &[("x-api-key", SECRET)]).await, [200, 200, 200, 429, 429]);
     assert_eq!(statuses(&service_in_memory, 1, &[]).await, [400]);
-    layer.policies().replace(
-        Policies::new(
-            [Policy::new("x", KeySource::extension(|s: &String| s.clone()), limit("1/s")).unwrap()],
-        )
-        .unwrap(),
-    );
+    let by_extension =
+        || Policy::new("x", KeySource::extension(|s: &String| s.clone()), limit("1/s")).unwrap();
+    layer.policies().replace(Policies::new([by_extension()]).unwrap());
     assert_eq!(statuses(&service_in_memory, 1, &[]).await, [500]);
+    layer.policies().replace(Policies::new([by_extension().when_missing(Missing::Exempt)]).unwrap());
+    assert_eq!(statuses(&service_in_memory, 5, &[]).await, [200; 5]);
 
     // A server of its own, because the test stops it.
     let server =
@@ -99,12 +98,14 @@ async fn requests_are_counted_and_logged_without_their_keys() {
     for event in [
         " WARN rate_limit{error.type=\"unreachable\" otel.status_code=\"ERROR\"}: ratelimit_tower::observe: a request could not be counted",
         "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is missing",
+        "DEBUG ratelimit_tower::observe: a policy does not apply to a request: the extension is missing",
         "INFO ratelimit_tower::observe: a policy in shadow would have refused a request",
         "DEBUG ratelimit_tower::observe: refused a request",
         "rate_limit",
     ] {
         assert!(log.contains(event), "{event} is not in:\n{log}");
     }
+    assert!(log.matches("a policy does not apply").count() < 5, "{log}");
     // Fifty failures do not produce fifty lines, but one per second, and they took no more than a few seconds.
     assert!(log.matches("a request could not be counted").count() < 10, "{log}");
     assert!(!log.contains("hunter2"), "{log}");
