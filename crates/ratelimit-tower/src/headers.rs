@@ -194,18 +194,18 @@ impl Fields {
         for standing in standings {
             for (place, status) in standing.each() {
                 if !state.is_empty() {
-                    state.append(b", ");
+                    state.extend_from_slice(b", ");
                 }
-                state.append(standing.plan.remains(place));
+                state.extend_from_slice(standing.plan.remains(place));
                 field::integer(&mut state, status.remaining());
                 if let Some(wait) = window(&status) {
-                    state.append(b";t=");
+                    state.extend_from_slice(b";t=");
                     field::integer(&mut state, whole_seconds(wait));
                 }
             }
         }
         // Both or neither: what remains means little without the policy.
-        self.draft = policy.zip(field::value(state.as_bytes()));
+        self.draft = policy.zip(field::value(&state));
     }
 
     fn three(&mut self, standings: &[PlanStatus<'_>], reset: Reset, names: &[HeaderName; 3]) {

@@ -142,7 +142,6 @@ mod policy_keys;
 mod service;
 mod settle;
 mod shared;
-mod short;
 mod true_cost;
 mod verdict;
 

@@ -12,7 +12,7 @@ use ratelimit_core::{
 
 use crate::observe;
 
-/// A limiter that can check and settle requests.
+/// A limiter that can check and settle requests, and on whose clock they can wait.
 #[async_trait]
 pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.

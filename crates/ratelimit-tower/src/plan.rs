@@ -67,12 +67,12 @@ impl Plan {
         // A ban is no quota.
         for (item, limit) in items.iter().zip(limits.iter()).filter(|(_, limit)| !limit.is_ban()) {
             if !policy.is_empty() {
-                policy.append(b", ");
+                policy.extend_from_slice(b", ");
             }
             item.describe(limit, &mut policy);
         }
         let holds = limits.iter().any(|limit| limit.algorithm() == Algorithm::Concurrency);
-        let field = if policy.is_empty() { None } else { field::value(policy.as_bytes()) };
+        let field = if policy.is_empty() { None } else { field::value(&policy) };
         Self(Arc::new(Inner { limits, items, field, holds }))
     }
 
@@ -122,26 +122,26 @@ impl Item {
         };
         let mut remains = Field::new();
         field::string(&mut remains, &name);
-        remains.append(b";r=");
-        Self { name, remains: remains.as_bytes().into() }
+        remains.extend_from_slice(b";r=");
+        Self { name, remains: remains.as_slice().into() }
     }
 
     /// Appends the limit's item of `RateLimit-Policy`.
     fn describe(&self, limit: &Limit, policy: &mut Field) {
         field::string(policy, &self.name);
-        policy.append(b";q=");
+        policy.extend_from_slice(b";q=");
         field::integer(policy, limit.quota());
         if limit.algorithm() == Algorithm::Concurrency {
-            policy.append(b";qu=\"concurrent-requests\"");
+            policy.extend_from_slice(b";qu=\"concurrent-requests\"");
         } else if limit.alignment() != Alignment::Calendar
             && limit.period().subsec_nanos() == 0
             && !limit.period().is_zero()
         {
-            policy.append(b";w=");
+            policy.extend_from_slice(b";w=");
             field::integer(policy, limit.period().as_secs());
         }
         if limit.burst() != limit.quota() {
-            policy.append(b";burst-units=");
+            policy.extend_from_slice(b";burst-units=");
             field::integer(policy, limit.burst());
         }
     }

@@ -102,16 +102,6 @@ impl TrustedProxies {
         self
     }
 
-    /// In the common case (no proxies, a peer with an IPv4 address), the network that counts as one client: its first
-    /// address and its prefix length. The same as [`group`](Self::group) of [`client`](Self::client). Otherwise `None`.
-    #[inline]
-    pub(crate) fn direct_ipv4(&self, peer: IpAddr) -> Option<(u32, u8)> {
-        match peer {
-            IpAddr::V4(peer) if self.networks.is_empty() => Some(self.grouping.of_ipv4(peer)),
-            _ => None,
-        }
-    }
-
     /// Returns the address of the client that sent a request with these headers over a connection from `peer`.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -45,8 +45,9 @@ impl Grouping {
     pub fn of(&self, address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
             IpAddr::V4(address) => {
-                let (address, prefix) = self.of_ipv4(address);
-                ClientNetwork::new(&address.to_be_bytes(), prefix)
+                let prefix = self.ipv4_prefix.min(32);
+                let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
             }
             IpAddr::V6(address) => {
                 let prefix = self.ipv6_prefix.min(128);
@@ -54,14 +55,6 @@ impl Grouping {
                 ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
             }
         }
-    }
-
-    /// The first address of the network of `address`, and how many of its leading bits count.
-    #[inline]
-    pub(crate) fn of_ipv4(self, address: Ipv4Addr) -> (u32, u8) {
-        let prefix = self.ipv4_prefix.min(32);
-        let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-        (address.to_bits() & kept, prefix)
     }
 }
 

@@ -1,11 +1,9 @@
 //! The bytes of a key: the parts that a request is counted by, encoded so that different parts never collide.
 
-use std::net::IpAddr;
-
 use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 
 use crate::ClientNetwork;
-use crate::short::ShortBytes;
 
 /// The maximum length of a part that is stored as it is. A longer one is stored as its SHA-256, so clients cannot make keys long.
 const MOST: u8 = 64;
@@ -19,19 +17,19 @@ const ABSENT: u8 = 0xfd;
 
 /// A key that is being built. Most fit without an allocation.
 #[derive(Clone)]
-pub(crate) struct KeyBytes(ShortBytes<48>);
+pub(crate) struct KeyBytes(SmallVec<[u8; 48]>);
 
 impl KeyBytes {
     /// An empty key.
     #[inline]
     pub(crate) fn new() -> Self {
-        Self(ShortBytes::new())
+        Self(SmallVec::new())
     }
 
     /// Starts a key with the prefix of its policy.
     #[inline]
     pub(crate) fn begin_with(&mut self, beginning: &Self) {
-        self.0.begin_with(&beginning.0);
+        self.0 = SmallVec::from_slice(&beginning.0);
     }
 
     /// Appends a part with its length in front, or its hash if it is long.
@@ -39,8 +37,8 @@ impl KeyBytes {
     pub(crate) fn part(&mut self, bytes: &[u8]) {
         match u8::try_from(bytes.len()) {
             Ok(length) if length <= MOST => {
-                self.0.append(&[length]);
-                self.0.append(bytes);
+                self.0.push(length);
+                self.0.extend_from_slice(bytes);
             }
             _ => self.hash_of_long_part(&Sha256::digest(bytes).into()),
         }
@@ -48,18 +46,11 @@ impl KeyBytes {
 
     /// Appends a network as a part.
     pub(crate) fn network(&mut self, network: &ClientNetwork) {
-        match (network.address(), network.prefix()) {
-            (IpAddr::V4(address), prefix) => self.ipv4_network(address.to_bits(), prefix),
-            (IpAddr::V6(_), _) => self.part(network.as_ref()),
+        match *network.as_ref() {
+            // Eight bytes, of which two are spare, so that hashing the key reads them in one piece.
+            [a, b, c, d, prefix] => self.0.extend_from_slice(&[7, a, b, c, d, prefix, 0, 0]),
+            ref ipv6 => self.part(ipv6),
         }
-    }
-
-    /// Appends a network of IPv4 addresses as a part. It is written as eight bytes, of which two are spare, so that
-    /// hashing the key reads them in one piece.
-    #[inline]
-    pub(crate) fn ipv4_network(&mut self, address: u32, prefix: u8) {
-        let part = 7 << 56 | u64::from(address) << 24 | u64::from(prefix) << 16;
-        self.0.append_array(&part.to_be_bytes());
     }
 
     /// Appends a secret: only its hash reaches a store.
@@ -69,25 +60,25 @@ impl KeyBytes {
 
     /// Appends a secret of which only the hash is known.
     pub(crate) fn hash_of_secret(&mut self, hash: &[u8; 32]) {
-        self.0.append(&[SECRET]);
-        self.0.append(hash);
+        self.0.push(SECRET);
+        self.0.extend_from_slice(hash);
     }
 
     /// Appends a long part of which only the hash is known.
     #[inline(never)]
     pub(crate) fn hash_of_long_part(&mut self, hash: &[u8; 32]) {
-        self.0.append(&[LONG]);
-        self.0.append(hash);
+        self.0.push(LONG);
+        self.0.extend_from_slice(hash);
     }
 
     /// Appends a marker for a missing part.
     pub(crate) fn absent(&mut self) {
-        self.0.append(&[ABSENT]);
+        self.0.push(ABSENT);
     }
 
     /// Appends one byte for the alternative that was chosen.
     pub(crate) fn choice(&mut self, index: u8) {
-        self.0.append(&[index]);
+        self.0.push(index);
     }
 
     /// Removes everything after this length.
@@ -124,7 +115,7 @@ impl<'a> Part<'a> {
 
 impl AsRef<[u8]> for KeyBytes {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
+        &self.0
     }
 }
 
@@ -151,15 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_network_is_one_key_however_it_was_found() {
+    fn an_ipv4_network_is_one_key_however_its_address_is_written() {
         let proxies = TrustedProxies::none().with_grouping(Grouping { ipv4_prefix: 24, ipv6_prefix: 64 });
         let mut keys = std::collections::HashSet::new();
         for peer in ["192.0.2.1", "192.0.2.200", "::ffff:192.0.2.7"] {
             let mut key = KeyBytes::new();
-            match proxies.direct_ipv4(peer.parse().unwrap()) {
-                Some((address, prefix)) => key.ipv4_network(address, prefix),
-                None => key.network(&proxies.group(peer.parse().unwrap())),
-            }
+            key.network(&proxies.group(peer.parse().unwrap()));
             keys.insert(key.as_ref().to_vec());
         }
         assert_eq!(keys, [vec![7, 192, 0, 2, 0, 24, 0, 0]].into());

@@ -16,10 +16,7 @@ impl KeySource {
         match &self.0 {
             Source::Client(proxies) => {
                 let peer = peer_of(request)?;
-                match proxies.direct_ipv4(peer) {
-                    Some((address, prefix)) => key.ipv4_network(address, prefix),
-                    None => key.network(&proxies.group(proxies.client(peer, request.headers))),
-                }
+                key.network(&proxies.group(proxies.client(peer, request.headers)));
                 Ok(())
             }
             _ => self.extract_other(request, key),
