@@ -1,8 +1,8 @@
 //! What a program provides for its configuration file: keys, whose values come from the log.
 
 use anyhow::Context as _;
-use ratelimit_tower::config::Provided;
 use ratelimit_tower::KeySource;
+use ratelimit_tower::config::Provided;
 
 use crate::field::Field;
 use crate::record::{Record, Wanted};
