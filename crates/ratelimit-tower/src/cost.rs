@@ -32,7 +32,7 @@ impl Cost {
 
     /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if the length is not known.
     ///
-    /// The length is that of `Content-Length`. With `Transfer-Encoding` it is not known, whatever `Content-Length` says. In
+    /// The length is that of `Content-Length`. If that field occurs twice, or with `Transfer-Encoding`, it is not known. In
     /// HTTP/1, a `GET` (or another safe method) with neither field has no body, so it costs one unit. In later versions of
     /// HTTP, any request without it may have a body, so a `GET` usually costs `unknown` units;
     /// [exempt](crate::Policy::except) such requests or determine their cost in a [function](Self::function) if that is too
@@ -137,6 +137,7 @@ mod tests {
         for unknown in ["", "-1", "+1", "1, 1", "18446744073709551616"] {
             assert_eq!(cost(with_length(unknown)), 7, "{unknown:?}");
         }
+        assert_eq!(cost(with_length("1").header(CONTENT_LENGTH, "1")), 7);
     }
 
     /// Otherwise a client could announce one byte and send any number.
