@@ -53,22 +53,6 @@ impl CounterStore for ReferenceStore {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.claim_now(claims)
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.refund_now(now, refunds);
-        Ok(())
-    }
-
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.reset_now(claims);
-        Ok(())
-    }
-}
-
-impl SyncCounterStore for ReferenceStore {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let mut meters = self.meters();
         let answer = meters.model.claim(&claims);
         meters.charges += if answer.charged { answer.verdicts.len() } else { 0 };
@@ -79,10 +63,18 @@ impl SyncCounterStore for ReferenceStore {
         Ok(answer)
     }
 
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         self.meters().model.refund(now, refunds);
+        Ok(())
     }
 
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset_now(claims);
+        Ok(())
+    }
+}
+
+impl SyncCounterStore for ReferenceStore {
     fn reset_now(&self, claims: Claims<'_>) {
         self.meters().model.reset(claims);
     }

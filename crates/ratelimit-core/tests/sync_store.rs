@@ -45,14 +45,6 @@ impl CounterStore for Store {
 }
 
 impl SyncCounterStore for Store {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        block_on(self.claim(claims))
-    }
-
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        block_on(self.refund(now, refunds)).unwrap();
-    }
-
     fn reset_now(&self, claims: Claims<'_>) {
         block_on(self.reset(claims)).unwrap();
     }

@@ -289,33 +289,12 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl CounterStore for MemoryStore {
     fn promises(&self) -> Promises {
         Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.claim_now(claims)
-    }
-
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        slices.iter().map(|claims| self.claim_now(*claims)).collect()
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.refund_now(now, refunds);
-        Ok(())
-    }
-
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.reset_now(claims);
-        Ok(())
-    }
-}
-
-impl SyncCounterStore for MemoryStore {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         match &*claims {
             [claim] => {
                 let (now, mode) = (claims.now(), claims.mode());
@@ -328,6 +307,21 @@ impl SyncCounterStore for MemoryStore {
         }
     }
 
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        for refund in refunds {
+            let fingerprint = self.fingerprints.of(&refund.id);
+            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset_now(claims);
+        Ok(())
+    }
+}
+
+impl SyncCounterStore for MemoryStore {
     #[inline]
     fn claim_one_now<R>(
         &self,
@@ -357,13 +351,6 @@ impl SyncCounterStore for MemoryStore {
                 self.claimed(shard, place, decided, demand(), then)
             }
             Err(place) => self.claim_unusual(shard, fingerprint, place, demand(), then),
-        }
-    }
-
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        for refund in refunds {
-            let fingerprint = self.fingerprints.of(&refund.id);
-            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
         }
     }
 

@@ -12,10 +12,6 @@ macro_rules! counter_store_methods {
             self.ledger.claim_now(claims)
         }
 
-        async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-            slices.iter().map(|claims| self.ledger.claim_now(*claims)).collect()
-        }
-
         async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
             self.ledger.refund_now(now, refunds);
             Ok(())
@@ -26,10 +22,6 @@ macro_rules! counter_store_methods {
 /// The methods of `SyncCounterStore` except `reset_now`, for a type with a field `ledger`.
 macro_rules! sync_counter_store_methods {
     () => {
-        fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-            self.ledger.claim_now(claims)
-        }
-
         #[inline]
         fn claim_one_now<R>(
             &self,
@@ -42,10 +34,6 @@ macro_rules! sync_counter_store_methods {
         ) -> R {
             let claim = &Claim { id: *id, cost, meter: *meter };
             then(self.ledger.claim_one_now(now, mode, claim))
-        }
-
-        fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-            self.ledger.refund_now(now, refunds);
         }
     };
 }

@@ -132,7 +132,6 @@ impl<T: fmt::Debug> fmt::Debug for Replicated<T> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<T: Transport> CounterStore for Replicated<T> {
     counter_store_methods!();
 
@@ -142,7 +141,6 @@ impl<T: Transport> CounterStore for Replicated<T> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<T: Transport> SyncCounterStore for Replicated<T> {
     sync_counter_store_methods!();
 

@@ -197,7 +197,6 @@ impl<S: fmt::Debug> fmt::Debug for Synced<S> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> CounterStore for Synced<S> {
     counter_store_methods!();
 
@@ -217,7 +216,6 @@ impl<S: CounterStore> CounterStore for Synced<S> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> SyncCounterStore for Synced<S> {
     sync_counter_store_methods!();
 

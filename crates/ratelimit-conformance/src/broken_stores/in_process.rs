@@ -53,10 +53,6 @@ impl SyncCounterStore for NeverCharges {
         Ok(Answer { charged: answer.admitted && claims.mode() != Mode::Peek, ..answer })
     }
 
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        self.0.refund_now(now, refunds);
-    }
-
     fn reset_now(&self, claims: Claims<'_>) {
         self.0.reset_now(claims);
     }

@@ -108,12 +108,13 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             if let Some(place) = &place
                 && !self.before(deadline, place.first()).await
             {
-                let decision = self.decide(&request, Mode::Peek).await?;
+                let decision = self.decide(&request, self.clock.now(), Mode::Peek).await?;
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
-            let mut decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
+            let mut decision =
+                self.decide(in_time.as_ref().unwrap_or(&request), self.clock.now(), Mode::Charge).await?;
             let now = self.clock.now();
             if decision.allowed() {
                 drop(place);

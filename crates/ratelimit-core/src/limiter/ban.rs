@@ -4,7 +4,7 @@ use super::request::Request;
 use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
 use crate::limit::Ban;
-use crate::store::InProcess;
+use crate::store::{InProcess, at_once};
 use crate::{
     Claim, Claims, Clock, CounterStore, Meter, MeterId, Mode, StoreError, SyncCounterStore, Timestamp,
 };
@@ -59,14 +59,14 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         decision: &mut Decision<'_>,
     ) -> Result<(), StoreError> {
         let store = InProcess(&self.store);
-        store.complete(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
+        at_once(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
     }
 
     /// [`forget_offences`](Self::forget_offences) without waiting.
     pub(super) fn forget_offences_now(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
         let store = InProcess(&self.store);
         let bans = request.bans(&self.limits);
-        store.complete(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
+        at_once(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
     }
 }
 

@@ -24,7 +24,7 @@ use waiters::Waiters;
 use crate::decision::{Parts, ShortKey};
 use crate::{
     Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, InvalidClaims, Limits, Mode, StoreError,
-    SystemClock,
+    SystemClock, Timestamp,
 };
 
 /// Checks requests against limits, on the store of your choice.
@@ -153,7 +153,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
         let request = request.into();
-        let decision = self.decide(&request, Mode::Charge).await?;
+        let decision = self.decide(&request, self.clock.now(), Mode::Charge).await?;
         Ok(self.counted(&request, decision).await)
     }
 
@@ -210,7 +210,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide(&request.into().cost(0), Mode::Peek).await
+        self.decide(&request.into().cost(0), self.clock.now(), Mode::Peek).await
     }
 
     /// Returns whether [`check`](Self::check) would allow this request now, and charges nothing.
@@ -221,7 +221,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide(&request.into(), Mode::Peek).await
+        self.decide(&request.into(), self.clock.now(), Mode::Peek).await
     }
 
     /// Charges a request whether it fits or not, for what has already been used. The decision is always allowed; later
@@ -237,7 +237,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide(&request.into(), Mode::Force).await
+        self.decide(&request.into(), self.clock.now(), Mode::Force).await
     }
 
     /// Resets the counts of the request's keys under its limits, and nothing else. This also lifts bans, and forgets
@@ -253,8 +253,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.forget_offences(&request).await
     }
 
-    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
-        let now = self.clock.now();
+    async fn decide<'l>(
+        &'l self,
+        request: &Request<'_, 'l>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Result<Decision<'l>, CheckError> {
         let answer = if let Some((id, cost, meter)) = request.only_claim(&self.namespace, &self.limits) {
             let claim = [Claim { id, cost, meter: *meter }];
             self.store.claim(request.slice(&claim, &self.limits, now, mode)?).await?

@@ -3,6 +3,7 @@
 use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
 use crate::decision::{Parts, ShortKey};
+use crate::store::at_once;
 use crate::{Clock, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
 
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
@@ -25,7 +26,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
         let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).collect();
-        let decide = |request: &Request<'k, 'l>| self.decide_all_now(request, now, Mode::Charge);
+        let decide = |request: &Request<'k, 'l>| at_once(self.decide(request, now, Mode::Charge))?;
         let mut decisions: Vec<_> = requests.iter().map(decide).collect();
         for (request, decision) in requests.iter().zip(&mut decisions) {
             if let Ok(decision) = decision {
@@ -119,24 +120,11 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         mode: Mode,
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
-        let mut decision = self.decide_all_now(request, now, mode)?;
+        let mut decision = at_once(self.decide(request, now, mode))??;
         if refusals == Refusals::Count {
             self.counted_now(request, &mut decision);
         }
         Ok(decision)
-    }
-
-    fn decide_all_now<'l>(
-        &'l self,
-        request: &Request<'_, 'l>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Result<Decision<'l>, CheckError> {
-        let at_now = request.at(now, &self.limits);
-        let request = at_now.as_ref().unwrap_or(request);
-        let claims = request.claims(&self.namespace, &self.limits);
-        let answer = self.store.claim_now(request.slice(&claims, &self.limits, now, mode)?)?;
-        Ok(self.decision(request, answer)?)
     }
 
     /// Counts a refusal for bans.

@@ -41,13 +41,13 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Result<(u64, Decision<'l>), CheckError> {
         let mut request = request.into();
         for _ in 1..TRIES {
-            let decision = self.decide(&request, Mode::Charge).await?;
+            let decision = self.decide(&request, self.clock.now(), Mode::Charge).await?;
             match left_of(&decision) {
                 Some(units) => request = request.cost_at_most(units),
                 None => return Ok((taken(&decision), self.counted(&request, decision).await)),
             }
         }
-        let decision = self.decide(&request, Mode::Charge).await?;
+        let decision = self.decide(&request, self.clock.now(), Mode::Charge).await?;
         Ok((taken(&decision), self.counted(&request, decision).await))
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
+use crate::store::at_once;
 use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -86,10 +87,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
     pub fn release_now(&self, decision: &Decision<'_>) {
-        let keys = decision.charged_keys();
-        let refunds = decision.leases(&keys).refunds;
-        self.store.refund_now(self.clock.now(), &refunds);
-        self.waiters.wake(&refunds);
+        let _ = at_once(self.release(decision));
     }
 
     /// [`renew`](Self::renew) without waiting.
@@ -97,18 +95,6 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// # Errors
     /// If the store has forgotten the meter and has no room for another.
     pub fn renew_now(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
-        let (keys, now) = (decision.charged_keys(), self.clock.now());
-        let mut leases = decision.leases(&keys);
-        if let Some(outcome) = leases.outcome_without_renewal(now, self.store.promises().time) {
-            return Ok(outcome);
-        }
-        let answer = self.store.claim_now(Claims::known(now, Mode::Force, &leases.claims))?;
-        let is_renewed = leases.complete(&answer)?;
-        self.store.refund_now(now, &leases.refunds);
-        drop(leases);
-        if is_renewed {
-            decision.set_leases(&answer.verdicts);
-        }
-        Ok(is_renewed)
+        at_once(self.renew(decision))?
     }
 }

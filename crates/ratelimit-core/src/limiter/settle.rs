@@ -2,6 +2,7 @@
 
 use super::RateLimiter;
 use crate::kit::all_of;
+use crate::store::at_once;
 use crate::{Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -107,11 +108,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
     pub fn refund_now(&self, decision: &Decision<'_>) {
-        let keys = decision.charged_keys();
-        let now = self.clock.now();
-        let refunds = decision.settlement(&keys, now, |_| 0).refunds;
-        self.store.refund_now(now, &refunds);
-        self.waiters.wake(&refunds);
+        let _ = self.settle_now(decision, 0);
     }
 
     /// [`settle`](Self::settle) without waiting.
@@ -131,15 +128,6 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         decision: &Decision<'_>,
         units: impl Fn(LimitStatus<'_>) -> u64,
     ) -> Result<(), StoreError> {
-        let keys = decision.charged_keys();
-        let now = self.clock.now();
-        let settlement = decision.settlement(&keys, now, units);
-        self.store.refund_now(now, &settlement.refunds);
-        self.waiters.wake(&settlement.refunds);
-        let refunded = (!settlement.refunds.is_empty()).then_some(Ok(()));
-        let claims = settlement.claims();
-        let claimed = (!claims.is_empty())
-            .then(|| self.store.claim_now(Claims::known(now, Mode::Force, &claims)).map(|_| ()));
-        all_of(refunded.into_iter().chain(claimed))
+        at_once(self.settle_each(decision, units))?
     }
 }

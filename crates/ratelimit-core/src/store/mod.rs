@@ -7,7 +7,7 @@ mod url;
 
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
-pub(crate) use in_process::InProcess;
+pub(crate) use in_process::{InProcess, at_once};
 pub use url::{StoreUrl, UrlOption};
 
 use std::fmt::Debug;
@@ -121,12 +121,19 @@ pub trait CounterStore: Debug + Send + Sync {
 }
 
 /// A store that can also answer synchronously, because its state is in this process.
+///
+/// # Contract
+/// The futures of [`claim`](CounterStore::claim), [`claim_many`](CounterStore::claim_many) and
+/// [`refund`](CounterStore::refund) are ready when they are first polled: their code awaits nothing. A refund does not fail.
+/// A reset may wait, so to implement this trait, write [`reset_now`](Self::reset_now).
 pub trait SyncCounterStore: CounterStore {
     /// [`CounterStore::claim`] without waiting.
     ///
     /// # Errors
     /// If the store has no room for another meter.
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
+    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        at_once(self.claim(claims))?
+    }
 
     // Not for implementers: `claim_now` for a single claim, if the store decides at the caller's time. Each code path
     // ends with a call of `then`, with whether the claim is admitted and the verdict. So these stay in registers: the
@@ -153,7 +160,10 @@ pub trait SyncCounterStore: CounterStore {
     }
 
     /// [`CounterStore::refund`] without waiting.
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]);
+    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        // Never an error, by the contract.
+        let _ = at_once(self.refund(now, refunds));
+    }
 
     /// [`CounterStore::reset`] without waiting.
     fn reset_now(&self, claims: Claims<'_>);
