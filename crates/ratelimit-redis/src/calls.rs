@@ -8,11 +8,11 @@ use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
+use crate::config::RedisConfig;
 use crate::error;
 use crate::fast::{self, Single};
 use crate::keys::{key_of, slot_of};
 use crate::link::Link;
-use crate::store_config::StoreConfig;
 use crate::wire::{self, Answers, OwnedClaims, OwnedRefund};
 
 /// The maximum number of slices in one script call: a server does nothing else while a script runs.
@@ -31,9 +31,9 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(link: Link, config: StoreConfig) -> Self {
+    pub(crate) fn new(link: Link, config: RedisConfig) -> Self {
         let slack_millis = config.slack_millis();
-        let StoreConfig { prefix, time, timeout, .. } = config;
+        let RedisConfig { prefix, time, timeout, .. } = config;
         Self { link: Arc::new(link), prefix: prefix.into(), time, slack_millis, timeout }
     }
 

@@ -1,18 +1,21 @@
-//! The configuration of a store with its own connections.
+//! The configuration of a store.
 
 use std::fmt;
 use std::time::Duration;
 
+use ratelimit_core::CLOCK_SLACK;
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
+use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::servers::Servers;
-use crate::store_config::StoreConfig;
 
-/// The configuration of a [`RedisStore`](crate::RedisStore) with its own connections.
+/// The configuration of a [`RedisStore`](crate::RedisStore).
 ///
 /// [`from_url`](Self::from_url) takes the address, which also says whether to connect to one server, sentinels or a
-/// cluster. Each field has a setter of the same name:
+/// cluster. A store on a connection or a pool of yours does not use the address, the number of
+/// [`connections`](Self::connections) and the certificates: [`default`](Self::default) needs none of them. Each field has a
+/// setter of the same name:
 ///
 /// ```
 /// use ratelimit_redis::{RedisConfig, TimeSource};
@@ -30,7 +33,7 @@ pub struct RedisConfig {
     pub(crate) servers: Servers,
     /// The prefix of every key. It must not contain `{}`. On a cluster, `{name}` in it puts all keys in one slot.
     pub prefix: String,
-    /// The maximum duration of a call, including connecting, waiting for a shared call, and the reply.
+    /// The maximum duration of a call, including connecting, waiting for a shared call or for your pool, and the reply.
     pub timeout: Duration,
     /// The number of connections, used in turn; on a cluster, to each node. One is usually enough: calls on one connection
     /// do not wait for each other.
@@ -38,7 +41,7 @@ pub struct RedisConfig {
     /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
-    /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
+    /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
     /// How checks that arrive while others are under way share calls, exactly and in their order; see
     /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. Its
@@ -46,7 +49,7 @@ pub struct RedisConfig {
     ///
     /// On a cluster each node has its own batches. They contain only checks against a single limit by the caller's clock,
     /// on a fixed window, a sliding-window counter, or a bucket that takes less than about 104 days to drain and does not
-    /// drain in steps. Every other check is sent on its own.
+    /// drain in steps. Every other check is sent on its own, and so is every check on your own connection to a cluster.
     pub batch: Option<BatchConfig>,
     /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's. It is an error to set this, or
     /// a client certificate, for an address without TLS.
@@ -61,15 +64,14 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// The configuration for `servers`, with the defaults of [`from_url`](Self::from_url).
     pub(crate) fn of(servers: Servers) -> Self {
-        let StoreConfig { prefix, timeout, time, clock_slack, batch } = StoreConfig::default();
         Self {
             servers,
-            prefix,
-            timeout,
+            prefix: "rl:".to_owned(),
+            timeout: Duration::from_millis(500),
             connections: 1,
-            time,
-            clock_slack,
-            batch,
+            time: TimeSource::Caller,
+            clock_slack: Duration::from_secs(10),
+            batch: Some(BatchConfig::default()),
             authorities: None,
             client_certificate: None,
             client_key: None,
@@ -88,15 +90,20 @@ impl RedisConfig {
         client_key: impl Into<Option<Vec<u8>>>,
     }
 
-    /// The part that does not depend on who makes the connections.
-    pub(crate) fn store(&self) -> StoreConfig {
-        StoreConfig {
-            prefix: self.prefix.clone(),
-            timeout: self.timeout,
-            time: self.time,
-            clock_slack: self.clock_slack,
-            batch: self.batch,
-        }
+    /// The slack in milliseconds, at least [`CLOCK_SLACK`].
+    pub(crate) fn slack_millis(&self) -> u64 {
+        // At most a century, which is as good as any longer time.
+        let millis = self.clock_slack.max(CLOCK_SLACK).as_millis().min(3_155_760_000_000);
+        u64::try_from(millis).unwrap_or(u64::MAX)
+    }
+}
+
+impl Default for RedisConfig {
+    /// The server at `127.0.0.1:6379`, prefix `rl:`, 500 ms, one connection, the caller's clock, 10 s of slack, shared calls,
+    /// no certificates.
+    fn default() -> Self {
+        let local = ConnectionAddr::Tcp("127.0.0.1".to_owned(), 6379).into_connection_info();
+        Self::of(Servers::One(Box::new(local.expect("every `ConnectionAddr` is an address"))))
     }
 }
 

@@ -118,7 +118,6 @@ mod servers;
 mod single_flight;
 mod spread;
 mod store;
-mod store_config;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
@@ -134,7 +133,6 @@ pub use ratelimit_core::kit::TimeSource;
 #[doc(inline)]
 pub use ratelimit_core::prelude::*;
 pub use store::RedisStore;
-pub use store_config::StoreConfig;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

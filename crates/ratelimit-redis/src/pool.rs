@@ -8,11 +8,11 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError};
 use tokio::time::{Instant, timeout_at};
 
+use crate::config::RedisConfig;
 use crate::error;
 use crate::link::Link;
 use crate::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
-use crate::store_config::StoreConfig;
 
 /// A pool that lends a connection for each call.
 struct PoolSource<M: Manager, W: From<Object<M>>>(Pool<M, W>);
@@ -63,36 +63,27 @@ fn refused(error: PoolError<RedisError>) -> StoreError {
 }
 
 impl RedisStore {
-    /// A store on your own pool of connections to one server, with [`StoreConfig::default`]: a `deadpool_redis::Pool`, a
-    /// `deadpool_redis::sentinel::Pool`, or a deadpool with your own manager.
+    /// A store on your own pool of connections to one server: a `deadpool_redis::Pool`, a
+    /// `deadpool_redis::sentinel::Pool`, or a deadpool with your own manager. The servers of `config` are not used.
     ///
-    /// Each call holds a connection until it ends. Waiting for the connection counts against [`StoreConfig::timeout`]; if
+    /// Each call holds a connection until it ends. Waiting for the connection counts against [`RedisConfig::timeout`]; if
     /// that expires first, nothing has been charged. Afterwards, as with any connection of yours, a call without a reply is
     /// [maybe charged](ratelimit_core::Applied::Unknown). No call is sent twice.
     ///
     /// `deadpool-redis` sends a `PING` each time it lends a connection, so a check takes two round trips. Checks that share
-    /// a call ([`StoreConfig::batch`]) share both.
+    /// a call ([`RedisConfig::batch`]) share both.
     ///
     /// ```no_run
     /// use deadpool_redis::{Config, Runtime};
-    /// use ratelimit_redis::RedisStore;
+    /// use ratelimit_redis::{RedisConfig, RedisStore};
     ///
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Config::from_url("redis://127.0.0.1/").create_pool(Some(Runtime::Tokio1))?;
-    /// let store = RedisStore::with_pool(pool.clone());
+    /// let store = RedisStore::with_pool(pool.clone(), RedisConfig::default());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_pool<M, W>(pool: Pool<M, W>) -> Self
-    where
-        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
-        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
-    {
-        Self::with_pool_config(pool, StoreConfig::default())
-    }
-
-    /// [`with_pool`](Self::with_pool) with a configuration.
-    pub fn with_pool_config<M, W>(pool: Pool<M, W>, config: StoreConfig) -> Self
+    pub fn with_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Self
     where
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
@@ -100,8 +91,8 @@ impl RedisStore {
         Self::on(Link::Provided(Provided::single(PoolSource(pool), "the given pool")), config)
     }
 
-    /// A store on your own pool of connections to a cluster, with [`StoreConfig::default`]: a
-    /// `deadpool_redis::cluster::Pool`, or a deadpool with your own manager.
+    /// A store on your own pool of connections to a cluster: a `deadpool_redis::cluster::Pool`, or a deadpool with
+    /// your own manager. The servers of `config` are not used.
     ///
     /// What [`with_cluster_connection`](Self::with_cluster_connection) says about retries applies here as well. The
     /// connections of a `deadpool_redis::cluster::Pool` retry 16 times, which cannot be changed: after a connection has
@@ -110,25 +101,16 @@ impl RedisStore {
     ///
     /// ```no_run
     /// use deadpool_redis::cluster::{Config, Runtime};
-    /// use ratelimit_redis::RedisStore;
+    /// use ratelimit_redis::{RedisConfig, RedisStore};
     ///
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let nodes = vec!["redis://10.0.0.1/".to_owned(), "redis://10.0.0.2/".to_owned()];
     /// let pool = Config::from_urls(nodes).create_pool(Some(Runtime::Tokio1))?;
-    /// let store = RedisStore::with_cluster_pool(pool.clone());
+    /// let store = RedisStore::with_cluster_pool(pool.clone(), RedisConfig::default());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cluster_pool<M, W>(pool: Pool<M, W>) -> Self
-    where
-        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
-        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
-    {
-        Self::with_cluster_pool_config(pool, StoreConfig::default())
-    }
-
-    /// [`with_cluster_pool`](Self::with_cluster_pool) with a configuration.
-    pub fn with_cluster_pool_config<M, W>(pool: Pool<M, W>, config: StoreConfig) -> Self
+    pub fn with_cluster_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Self
     where
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,

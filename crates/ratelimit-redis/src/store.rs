@@ -11,7 +11,6 @@ use crate::calls::Calls;
 use crate::config::RedisConfig;
 use crate::error::{self, STORE};
 use crate::link::Link;
-use crate::store_config::StoreConfig;
 
 /// Counts on Redis or Valkey: on one server, on a cluster, or on the primary that sentinels watch.
 ///
@@ -78,14 +77,13 @@ impl RedisStore {
     /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`. With TLS, if the
     /// certificates or the private key are not valid, or if there is no authority to trust. Without TLS, if any of them is
     /// set.
-    #[allow(clippy::needless_pass_by_value)] // like the other constructors
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
         if config.prefix.contains("{}") {
             // Redis hashes the whole key then, so the limits of one key would be in several slots.
             return Err(error::misconfigured("the prefix must not contain `{}`"));
         }
         let link = Link::new(&config)?;
-        Ok(Self::on(link, config.store()))
+        Ok(Self::on(link, config))
     }
 
     /// The calls, for operations that are not decisions, such as scans.
@@ -99,7 +97,7 @@ impl RedisStore {
     }
 
     /// A store on this link.
-    pub(crate) fn on(link: Link, config: StoreConfig) -> Self {
+    pub(crate) fn on(link: Link, config: RedisConfig) -> Self {
         // On a cluster, a call shared by all nodes would wait for the slowest of them.
         let batch = config.batch.map(|batch| batch.timeout(config.timeout));
         let (by_node, together) = match link {

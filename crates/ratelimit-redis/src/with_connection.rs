@@ -4,10 +4,10 @@ use redis::Cmd;
 use redis::aio::ConnectionLike;
 use tokio::time::Instant;
 
+use crate::config::RedisConfig;
 use crate::link::Link;
 use crate::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
-use crate::store_config::StoreConfig;
 
 /// A connection that is cloned for each call.
 struct Shared<C>(C);
@@ -20,7 +20,7 @@ impl<C: ConnectionLike + Clone + Send + Sync> Source for Shared<C> {
 }
 
 impl RedisStore {
-    /// A store on your own connection to one server, with [`StoreConfig::default`].
+    /// A store on your own connection to one server. The servers of `config` are not used.
     ///
     /// Takes a [`MultiplexedConnection`](redis::aio::MultiplexedConnection), a `redis::aio::ConnectionManager` or any other
     /// connection of the `redis` crate 1.x whose clones share it. Nothing is sent before the first call.
@@ -28,7 +28,7 @@ impl RedisStore {
     /// - A `ConnectionManager` reconnects. A plain `MultiplexedConnection` does not: once it is broken, every call is an
     ///   error.
     /// - Neither sends a call twice.
-    /// - A call ends at [`StoreConfig::timeout`] or at the connection's own `response_timeout` (500 ms by default),
+    /// - A call ends at [`RedisConfig::timeout`] or at the connection's own `response_timeout` (500 ms by default),
     ///   whichever comes first.
     /// - A broken connection and a call without a reply are [maybe charged](ratelimit_core::Applied::Unknown), because the
     ///   store cannot see what was written.
@@ -36,33 +36,28 @@ impl RedisStore {
     /// For a cluster use [`with_cluster_connection`](Self::with_cluster_connection). A connection to a cluster that is
     /// passed to this function works only as long as all keys of a call are in one slot; otherwise the call is an error
     /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)). Under load, a call contains the keys of
-    /// several checks ([`StoreConfig::batch`]).
+    /// several checks ([`RedisConfig::batch`]).
     ///
     /// ```no_run
-    /// use ratelimit_redis::{Limit, RateLimiter, RedisStore};
+    /// use ratelimit_redis::{Limit, RateLimiter, RedisConfig, RedisStore};
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = redis::Client::open("redis://127.0.0.1/")?;
     /// let connection = client.get_multiplexed_async_connection().await?;
-    /// let store = RedisStore::with_connection(connection.clone());
+    /// let store = RedisStore::with_connection(connection.clone(), RedisConfig::default());
     /// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_connection(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
-        Self::with_connection_config(connection, StoreConfig::default())
-    }
-
-    /// [`with_connection`](Self::with_connection) with a configuration.
-    pub fn with_connection_config(
+    pub fn with_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
-        config: StoreConfig,
+        config: RedisConfig,
     ) -> Self {
         Self::on(Link::Provided(Provided::single(Shared(connection), "the given connection")), config)
     }
 
-    /// A store on your own connection to a cluster, with [`StoreConfig::default`]: a
-    /// `redis::cluster_async::ClusterConnection`.
+    /// A store on your own connection to a cluster, a `redis::cluster_async::ClusterConnection`. The servers of `config` are
+    /// not used.
     ///
     /// Its decisions are those of a store that [connects](Self::connect) to a cluster: exact for all limits of one key.
     ///
@@ -77,23 +72,19 @@ impl RedisStore {
     /// charged](ratelimit_core::Applied::Unknown), because the store cannot see what the client sent before.
     ///
     /// ```no_run
-    /// use ratelimit_redis::RedisStore;
+    /// use ratelimit_redis::{RedisConfig, RedisStore};
     /// use redis::cluster::ClusterClientBuilder;
     ///
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = ClusterClientBuilder::new(["redis://10.0.0.1/", "redis://10.0.0.2/"]).retries(0).build()?;
-    /// let store = RedisStore::with_cluster_connection(client.get_async_connection().await?);
+    /// let connection = client.get_async_connection().await?;
+    /// let store = RedisStore::with_cluster_connection(connection, RedisConfig::default());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cluster_connection(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
-        Self::with_cluster_connection_config(connection, StoreConfig::default())
-    }
-
-    /// [`with_cluster_connection`](Self::with_cluster_connection) with a configuration.
-    pub fn with_cluster_connection_config(
+    pub fn with_cluster_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
-        config: StoreConfig,
+        config: RedisConfig,
     ) -> Self {
         Self::on(
             Link::Provided(Provided::cluster(Shared(connection), "the given cluster connection")),

@@ -5,7 +5,7 @@ use std::error::Error;
 
 #[cfg(feature = "deadpool")]
 use deadpool_redis::Runtime;
-use ratelimit_redis::{RedisConfig, RedisStore, StoreConfig};
+use ratelimit_redis::{RedisConfig, RedisStore};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::{AsyncConnectionConfig, Client};
@@ -38,32 +38,27 @@ impl Way {
     /// Opens a store. Connections and pools of the program have no time limits of their own. `urls` are the servers of the
     /// configuration, one address each.
     pub(crate) async fn open(self, config: &RedisConfig, urls: &[String]) -> Result<RedisStore, BoxError> {
-        let store = StoreConfig::default()
-            .prefix(config.prefix.clone())
-            .timeout(config.timeout)
-            .time(config.time)
-            .batch(config.batch);
         let (urls, url) = (urls.to_vec(), urls.first().ok_or("no address")?.clone());
         Ok(match self {
             Self::Own => RedisStore::connect_with(config.clone()).await?,
             Self::Connection => {
-                RedisStore::with_connection_config(connection(Client::open(url)?).await?, store)
+                RedisStore::with_connection(connection(Client::open(url)?).await?, config.clone())
             }
-            Self::Manager => RedisStore::with_connection_config(manager(&url).await?, store),
+            Self::Manager => RedisStore::with_connection(manager(&url).await?, config.clone()),
             Self::ClusterConnection => {
                 let client = ClusterClientBuilder::new(urls).retries(0).build()?;
-                RedisStore::with_cluster_connection_config(client.get_async_connection().await?, store)
+                RedisStore::with_cluster_connection(client.get_async_connection().await?, config.clone())
             }
             #[cfg(feature = "deadpool")]
-            Self::Pool => RedisStore::with_pool_config(pool(&url, 16)?, store),
+            Self::Pool => RedisStore::with_pool(pool(&url, 16)?, config.clone()),
             #[cfg(feature = "deadpool")]
             Self::ClusterPool => {
-                let mut config = deadpool_redis::cluster::Config::from_urls(urls);
-                config.pool = Some(deadpool_redis::PoolConfig::new(16));
-                RedisStore::with_cluster_pool_config(config.create_pool(Some(Runtime::Tokio1))?, store)
+                let mut nodes = deadpool_redis::cluster::Config::from_urls(urls);
+                nodes.pool = Some(deadpool_redis::PoolConfig::new(16));
+                RedisStore::with_cluster_pool(nodes.create_pool(Some(Runtime::Tokio1))?, config.clone())
             }
             #[cfg(feature = "deadpool")]
-            Self::SentinelPool => RedisStore::with_pool_config(sentinel_pool(&url)?, store),
+            Self::SentinelPool => RedisStore::with_pool(sentinel_pool(&url)?, config.clone()),
         })
     }
 }
