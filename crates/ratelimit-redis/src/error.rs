@@ -63,11 +63,19 @@ pub(crate) fn from_redis(error: RedisError) -> StoreError {
     let (kind, message) = explain(&error);
     let converted = new(kind, message);
     // A server refuses before the script has written anything. For every other error that is not certain.
-    let is_certain = kind != ErrorKind::Server && error.kind() != Kind::Parse;
+    let is_certain =
+        kind != ErrorKind::Server && error.kind() != Kind::Parse && !is_of_command_in_script(&error);
     let converted = if is_certain { converted } else { converted.maybe_applied() };
     // The text of a source may quote the request, and with it a key: only I/O errors are passed on. The message of others than
     // timeouts contains theirs.
     if error.kind() == Kind::Io && error.is_timeout() { converted.caused_by(error) } else { converted }
+}
+
+/// Whether the user may run the script but not one of its commands: those before it may have written. The text of Redis 6 and
+/// 7.0, and of later ones.
+fn is_of_command_in_script(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    detail.contains("executing the script") || detail.contains("ACL failure in script")
 }
 
 /// Whether the request can be sent again, to another server: this one has certainly not charged it.

@@ -118,7 +118,23 @@ async fn a_user_without_rights_is_denied() {
     let url = format!("redis://sparse:secret@127.0.0.1:{}/", server.port);
     let store = RedisStore::connect(&url).await.expect("who may not load scripts can send them");
     assert!(charge(&store, "1/s").await.unwrap().admitted);
-    check(&charge(&store, "200/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    check(&charge(&store, "200/s log").await.unwrap_err(), ErrorKind::Denied, Applied::Unknown, false);
+}
+
+/// The script stops at the command that the user may not run, and what it has written before stays.
+#[tokio::test]
+async fn a_right_that_is_missing_in_a_script_may_have_charged() {
+    let server = Server::start(&[]).await;
+    server.say("ACL SETUSER sparse on >secret ~* +eval +evalsha +get +getrange +strlen +set +client +ping");
+    let all = RedisStore::connect(&server.url()).await.unwrap();
+    assert!(charge(&all, "200/s log").await.unwrap().admitted);
+    let url = format!("redis://sparse:secret@127.0.0.1:{}/", server.port);
+    let sparse = RedisStore::connect(&url).await.unwrap();
+    let both = ["5/s", "200/s log"].map(|text| Claim { id: id(text), cost: 1, meter: meter(text) });
+    let failure = sparse.claim(Claims::new(NOW, Mode::Charge, &both).unwrap()).await.unwrap_err();
+    check(&failure, ErrorKind::Denied, Applied::Unknown, false);
+    let answer = charge(&all, "5/s").await.unwrap();
+    assert_eq!(answer.verdicts[0].remaining, 3, "the first limit was charged");
 }
 
 #[tokio::test]
