@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::calls::Calls;
 use crate::error;
 use crate::fast::{self, Single};
-use crate::keys::{key_of, slot_of};
+use crate::keys::slot_of;
 use crate::server::Server;
 use crate::wire::Answers;
 
@@ -51,8 +51,7 @@ impl ByNode {
     /// The node that decides this slice, if the slice can take the fast path and the node is known.
     fn node_of(&self, claims: &Claims<'_>) -> Option<Batched<OneNode>> {
         let calls = &self.calls;
-        Single::of_claims(claims, calls.time)?;
-        let slot = slot_of(&key_of(&calls.prefix, &claims.first()?.id));
+        let slot = slot_of(Single::of_slice(&calls.own(claims), calls.time)?.key);
         let node = calls.link.cluster()?.owner(slot)?;
         let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
         match nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
@@ -165,8 +164,9 @@ impl CounterStore for OneNode {
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Answers {
-        let time = self.calls.time;
-        let singles: Option<Vec<_>> = slices.iter().map(|claims| Single::of_claims(claims, time)).collect();
+        let owned: Vec<_> = slices.iter().map(|claims| self.calls.own(claims)).collect();
+        let singles: Option<Vec<_>> =
+            owned.iter().map(|slice| Single::of_slice(slice, self.calls.time)).collect();
         match singles {
             Some(singles) => self.decide(&singles, slices).await,
             None => self.calls.claim_many(slices).await,

@@ -49,7 +49,7 @@ impl Calls {
 
     /// The call that decides these claims on the fast path.
     pub(crate) fn call_of(&self, singles: &[Single<'_>]) -> redis::Cmd {
-        fast::claim_call(singles, &self.prefix, self.slack_millis)
+        fast::claim_call(singles, self.slack_millis)
     }
 
     /// The deadline of a call that begins now.
@@ -65,23 +65,16 @@ impl Calls {
             let singles: Option<Vec<_>> =
                 batch.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
             answers.extend(match singles {
-                Some(singles) => self.decide_singles(&singles, deadline).await,
+                Some(singles) => {
+                    let read = |reply| fast::answers(&singles, &reply);
+                    self.answers(self.call_of(&singles), read, batch.len(), deadline).await
+                }
                 None => {
                     let call = wire::claim_call(batch, self.time, self.slack_millis);
                     let read = |reply| wire::answers(batch, self.time, reply);
                     self.answers(call, read, batch.len(), deadline).await
                 }
             });
-        }
-        answers
-    }
-
-    /// Decides slices on the fast path, in batches, one after another. If a batch gets no reply, all of its slices fail.
-    pub(crate) async fn decide_singles(&self, singles: &[Single<'_>], deadline: Instant) -> Answers {
-        let mut answers = Vec::new();
-        for batch in singles.chunks(BATCH) {
-            let read = |reply| fast::answers(batch, &reply);
-            answers.extend(self.answers(self.call_of(batch), read, batch.len(), deadline).await);
         }
         answers
     }
@@ -107,7 +100,7 @@ impl Calls {
 
     /// Decides one slice whose keys may be in the same call.
     pub(crate) async fn decide(&self, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
-        only(self.decide_all(&[slice], deadline).await)
+        self.decide_all(&[slice], deadline).await.pop().unwrap_or_else(|| Err(error::strange_reply()))
     }
 
     /// Gives back units of meters whose keys may be in the same call.
@@ -142,9 +135,4 @@ impl Calls {
         }
         if items.is_empty() { Vec::new() } else { vec![items] }
     }
-}
-
-/// The answer to the only slice of a call.
-pub(crate) fn only(mut answers: Answers) -> Result<Answer, StoreError> {
-    answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
 }

@@ -4,26 +4,11 @@ use std::fmt;
 
 use ratelimit_core::{Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Timestamp};
 use redis::cmd;
-use smallvec::SmallVec;
-use tokio::time::Instant;
 
-use crate::calls::{Calls, only};
-use crate::fast::Single;
+use crate::calls::Calls;
 use crate::keys::key_of;
 use crate::spread;
 use crate::wire::{Answers, slot_of_all};
-
-impl Calls {
-    /// Decides slices on the fast path if all of them can take it, on one server.
-    async fn decide_fast(&self, slices: &[Claims<'_>], deadline: Instant) -> Option<Answers> {
-        if self.link.has_slots() {
-            return None;
-        }
-        let single = |claims| Single::of_claims(claims, self.time);
-        let singles: SmallVec<[Single<'_>; 1]> = slices.iter().map(single).collect::<Option<_>>()?;
-        Some(self.decide_singles(&singles, deadline).await)
-    }
-}
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,9 +28,6 @@ impl CounterStore for Calls {
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let deadline = self.deadline();
-        if let Some(answers) = self.decide_fast(std::slice::from_ref(&claims), deadline).await {
-            return only(answers);
-        }
         let slice = self.own(&claims);
         if self.link.has_slots() && slot_of_all(&slice).is_none() {
             return spread::claim(self, slice, deadline).await;
@@ -55,9 +37,6 @@ impl CounterStore for Calls {
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Answers {
         let deadline = self.deadline();
-        if let Some(answers) = self.decide_fast(slices, deadline).await {
-            return answers;
-        }
         let slices: Vec<_> = slices.iter().map(|claims| self.own(claims)).collect();
         if self.link.has_slots() {
             return spread::claim_many(self, slices, deadline).await;

@@ -4,12 +4,11 @@
 use std::collections::HashSet;
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, StoreError, Timestamp};
+use ratelimit_core::{Answer, Meter, Mode, StoreError, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
 use crate::error;
-use crate::keys::write_key;
 use crate::script::CLAIM;
 use crate::wire::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
 
@@ -34,45 +33,27 @@ const EXACT: u64 = (1 << 53) - (1 << 32);
 /// A slice of one claim that the fast path decides exactly as the general path does.
 #[derive(Clone, Copy)]
 pub(crate) struct Single<'a> {
-    name: Name<'a>,
+    pub(crate) key: &'a [u8],
     now: Timestamp,
     cost: u64,
     meter: &'a Meter,
 }
 
-/// A meter's name, or the key made from it.
-#[derive(Clone, Copy)]
-enum Name<'a> {
-    Id(&'a MeterId<'a>),
-    Key(&'a [u8]),
-}
-
 impl<'a> Single<'a> {
     /// The claim of a slice that the fast path can decide.
-    pub(crate) fn of_claims(claims: &'a Claims<'a>, time: TimeSource) -> Option<Self> {
-        let [Claim { id, cost, meter }] = &**claims else {
-            return None;
-        };
-        Self { name: Name::Id(id), now: claims.now(), cost: *cost, meter }.if_simple(claims.mode(), time)
-    }
-
-    /// The claim of a slice that the fast path can decide, and whose key exists already.
     pub(crate) fn of_slice(slice: &'a OwnedClaims, time: TimeSource) -> Option<Self> {
         let [OwnedClaim { key, meter, cost }] = slice.claims.as_slice() else {
             return None;
         };
-        Self { name: Name::Key(key), now: slice.now, cost: *cost, meter }.if_simple(slice.mode, time)
-    }
-
-    fn if_simple(self, mode: Mode, time: TimeSource) -> Option<Self> {
-        let small = match self.meter {
+        let small = match meter {
             Meter::Window(window) => window.carried() <= 1,
             // No debt of an admitted claim exceeds the tolerance.
             Meter::Bucket(bucket) => bucket.step() == 0 && bucket.tolerance() < EXACT,
             Meter::Log(_) => false,
         };
-        let usual = time == TimeSource::Caller && mode == Mode::Charge;
-        (usual && small && (1..=self.meter.limit()).contains(&self.cost)).then_some(self)
+        let usual = time == TimeSource::Caller && slice.mode == Mode::Charge;
+        let is_simple = usual && small && (1..=meter.limit()).contains(cost);
+        is_simple.then_some(Self { key, now: slice.now, cost: *cost, meter })
     }
 
     /// A slice for decoding a reply of the general path, which does not need the key.
@@ -82,42 +63,28 @@ impl<'a> Single<'a> {
     }
 }
 
-/// The call that decides `singles`, in their order. For a claim with only a name, makes a key that begins with `prefix`.
-pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
+/// The call that decides `singles`, in their order.
+pub(crate) fn claim_call(singles: &[Single<'_>], slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(singles.len());
-    let way = if may_come_twice(singles) { FAST_PATH } else { NO_KEY_TWICE };
+    let way = if comes_twice(singles) { FAST_PATH } else { NO_KEY_TWICE };
     let mut records = bytes(way, &[slack_millis]);
     records.reserve(RECORD + singles.len() * SAME_RECORD);
     let mut last = None;
-    let mut made = Vec::new();
     for single in singles {
-        match single.name {
-            Name::Id(id) => {
-                made.clear();
-                write_key(&mut made, prefix, id);
-                call.arg(&made);
-            }
-            Name::Key(key) => {
-                call.arg(key);
-            }
-        }
+        call.arg(single.key);
         push_record(&mut records, &mut last, single);
     }
     call.arg(&*records);
     call
 }
 
-/// Whether a meter may occur twice. Claims with a name are compared only by its key, so two limits of one user count as
-/// the same meter. That makes the script slower, and changes no decision.
-fn may_come_twice(singles: &[Single<'_>]) -> bool {
+/// Whether a key occurs twice.
+fn comes_twice(singles: &[Single<'_>]) -> bool {
     if singles.len() == 1 {
         return false;
     }
     let mut keys = HashSet::with_capacity(singles.len());
-    !singles.iter().all(|single| match single.name {
-        Name::Id(id) => keys.insert(id.key),
-        Name::Key(key) => keys.insert(key),
-    })
+    !singles.iter().all(|single| keys.insert(single.key))
 }
 
 /// What similar claims have in common: the numbers of a record without its instant.

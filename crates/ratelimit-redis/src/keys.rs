@@ -18,24 +18,18 @@ pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     let MeterId { namespace, scope, key } = *id;
     let mut name =
         Vec::with_capacity(prefix.len() + namespace.len() + key.len().min(LONGEST) + scope.len() + 8);
-    write_key(&mut name, prefix, id);
-    name
-}
-
-/// Appends the key of [`key_of`].
-pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, id: &MeterId<'_>) {
-    let MeterId { namespace, scope, key } = *id;
     name.extend_from_slice(prefix.as_bytes());
     name.push(b'{');
     if namespace.len() + key.len() > LONGEST {
         name.extend_from_slice(digest(namespace, key).as_bytes());
     } else {
-        escape(name, namespace.as_bytes(), |byte| matches!(byte, b'{' | b'}' | b'%' | b':'));
+        escape(&mut name, namespace.as_bytes(), |byte| matches!(byte, b'{' | b'}' | b'%' | b':'));
         name.push(b':');
-        escape(name, key, |byte| matches!(byte, b'{' | b'}' | b'%'));
+        escape(&mut name, key, |byte| matches!(byte, b'{' | b'}' | b'%'));
     }
     name.push(b'}');
     name.extend_from_slice(scope.as_bytes());
+    name
 }
 
 /// What a key of the server turns out to be.
