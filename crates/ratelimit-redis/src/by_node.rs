@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::layers::{BatchConfig, Batched};
 use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
@@ -25,12 +25,12 @@ pub(crate) struct ByNode {
     calls: Calls,
     config: BatchConfig,
     /// By address.
-    nodes: RwLock<HashMap<String, Batched<OneNode>>>,
+    nodes: Mutex<HashMap<String, Batched<OneNode>>>,
 }
 
 impl ByNode {
     pub(crate) fn new(calls: Calls, config: BatchConfig) -> Self {
-        Self { calls, config, nodes: RwLock::default() }
+        Self { calls, config, nodes: Mutex::default() }
     }
 
     pub(crate) async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -53,27 +53,17 @@ impl ByNode {
         let calls = &self.calls;
         let slot = slot_of(Single::of_slice(&calls.own(claims), calls.time)?.key);
         let node = calls.link.cluster()?.owner(slot)?;
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
-        match nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
-            Some(known) => Some(known.clone()),
-            None => {
-                drop(nodes);
-                Some(self.add(node))
-            }
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node))
+        {
+            return Some(known.clone());
         }
-    }
-
-    fn add(&self, node: Arc<Server>) -> Batched<OneNode> {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         // Only this map still holds a reference to a node that has left the cluster.
         nodes.retain(|_, known| Arc::strong_count(&known.inner().node) > 1);
         let address = node.address().to_owned();
-        if let Some(known) = nodes.get(&address).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
-            return known.clone();
-        }
-        let batched = Batched::with_config(OneNode { calls: self.calls.clone(), node }, self.config);
+        let batched = Batched::with_config(OneNode { calls: calls.clone(), node }, self.config);
         nodes.insert(address, batched.clone());
-        batched
+        Some(batched)
     }
 }
 
