@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::config::RedisConfig;
 use crate::error;
 use crate::fast::{self, Single};
-use crate::keys::{key_of, slot_of};
+use crate::keys::{by_slot, key_of, slot_of};
 use crate::link::Link;
 use crate::wire::{self, Answers, OwnedClaims, OwnedRefund};
 
@@ -127,11 +127,7 @@ impl Calls {
     /// Groups the items that may be in the same call: all of them on one server, those of one slot on a cluster.
     pub(crate) fn groups<T>(&self, items: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Vec<Vec<T>> {
         if self.link.has_slots() {
-            let mut slots = std::collections::BTreeMap::<u16, Vec<T>>::new();
-            for item in items {
-                slots.entry(slot_of(key(&item))).or_default().push(item);
-            }
-            return slots.into_values().collect();
+            return by_slot(items.into_iter().map(|item| (slot_of(key(&item)), item)));
         }
         if items.is_empty() { Vec::new() } else { vec![items] }
     }

@@ -1,5 +1,6 @@
 //! Names of meters as Redis keys: readable, injective, one slot for all limits of a key.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use percent_encoding::percent_decode;
@@ -111,6 +112,15 @@ pub(crate) fn slot_of(key: &[u8]) -> u16 {
         })
     });
     crc % 16_384
+}
+
+/// The items of each slot, in their order.
+pub(crate) fn by_slot<T>(items: impl IntoIterator<Item = (u16, T)>) -> Vec<Vec<T>> {
+    let mut slots = BTreeMap::<u16, Vec<T>>::new();
+    for (slot, item) in items {
+        slots.entry(slot).or_default().push(item);
+    }
+    slots.into_values().collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Slices over several slots of a cluster, which no single script call can decide.
 
-use std::collections::BTreeMap;
-
 use futures_util::future::join_all;
 use ratelimit_core::kit::all_of;
 use ratelimit_core::{Answer, Applied, Mode, StoreError, Verdict};
@@ -9,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::calls::Calls;
 use crate::error;
-use crate::keys::slot_of;
+use crate::keys::{by_slot, slot_of};
 use crate::wire::{Answers, OwnedClaim, OwnedClaims, OwnedRefund, slot_of_all};
 
 /// The claims of a slice that are in the same slot.
@@ -75,16 +73,13 @@ fn refused(results: Answers, seen: Vec<Answer>) -> Result<Vec<Answer>, StoreErro
 }
 
 fn split(slice: &OwnedClaims) -> Vec<Part> {
-    let mut slots: BTreeMap<u16, Part> = BTreeMap::new();
-    for (place, claim) in slice.claims.iter().enumerate() {
-        let part = slots.entry(slot_of(&claim.key)).or_insert_with(|| Part {
-            places: Vec::new(),
-            slice: OwnedClaims { now: slice.now, mode: slice.mode, claims: Default::default() },
-        });
-        part.places.push(place);
-        part.slice.claims.push(claim.clone());
-    }
-    slots.into_values().collect()
+    let claims = slice.claims.iter().enumerate();
+    let parts = by_slot(claims.map(|(place, claim)| (slot_of(&claim.key), (place, claim.clone()))));
+    let part = |claims: Vec<_>| {
+        let (places, claims) = claims.into_iter().unzip();
+        Part { places, slice: OwnedClaims { now: slice.now, mode: slice.mode, claims } }
+    };
+    parts.into_iter().map(part).collect()
 }
 
 /// Sends all parts concurrently.
@@ -143,12 +138,10 @@ fn merge(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> A
 /// after all slices before it and before all slices after it.
 pub(crate) async fn claim_many(calls: &Calls, slices: Vec<OwnedClaims>, deadline: Instant) -> Answers {
     let mut answers: Vec<_> = slices.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
-    let mut waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)> = BTreeMap::new();
+    let mut waiting = Vec::new();
     for (place, slice) in slices.into_iter().enumerate() {
         if let Some(slot) = slot_of_all(&slice) {
-            let (places, slices) = waiting.entry(slot).or_default();
-            places.push(place);
-            slices.push(slice);
+            waiting.push((slot, (place, slice)));
         } else {
             flush(calls, std::mem::take(&mut waiting), deadline, &mut answers).await;
             answers[place] = claim(calls, slice, deadline).await;
@@ -160,15 +153,15 @@ pub(crate) async fn claim_many(calls: &Calls, slices: Vec<OwnedClaims>, deadline
 
 async fn flush(
     calls: &Calls,
-    waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)>,
+    waiting: Vec<(u16, (usize, OwnedClaims))>,
     deadline: Instant,
     answers: &mut [Result<Answer, StoreError>],
 ) {
-    let (places, slices): (Vec<_>, Vec<_>) = waiting.into_values().unzip();
-    let decided = join_all(slices.iter().map(|slices| calls.decide_all(slices, deadline))).await;
-    for (place, answer) in
-        places.into_iter().zip(decided).flat_map(|(places, answers)| places.into_iter().zip(answers))
-    {
+    let decide = |slot: Vec<(usize, OwnedClaims)>| async move {
+        let (places, slices): (Vec<_>, Vec<_>) = slot.into_iter().unzip();
+        places.into_iter().zip(calls.decide_all(&slices, deadline).await)
+    };
+    for (place, answer) in join_all(by_slot(waiting).into_iter().map(decide)).await.into_iter().flatten() {
         answers[place] = answer;
     }
 }
