@@ -61,6 +61,19 @@ pub enum LimitError {
     TooManyLimits,
 }
 
+impl LimitError {
+    /// The error about the first of `options` that is given although it does not suit. With each: whether that is so, its
+    /// name, and what it needs.
+    pub(crate) fn check_suitable<const N: usize>(
+        options: [(bool, &'static str, &'static str); N],
+    ) -> Result<(), Self> {
+        match options.into_iter().find(|(is_unsuitable, ..)| *is_unsuitable) {
+            Some((_, option, needs)) => Err(Self::Unsuitable { option, needs }),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

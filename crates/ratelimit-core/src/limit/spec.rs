@@ -25,38 +25,18 @@ pub(super) struct Spec {
 
 impl Spec {
     pub(super) fn meter(&self) -> Result<Meter, LimitError> {
-        if self.step.is_some() && self.algorithm != Algorithm::TokenBucket {
-            return Err(LimitError::Unsuitable { option: "step", needs: "a token bucket" });
-        }
-        if self.immediate.is_some() && self.algorithm != Algorithm::LeakyQueue {
-            return Err(LimitError::Unsuitable { option: "immediate", needs: "a queue" });
-        }
+        self.check_options()?;
         let period = nanos(self.period);
         if period == 0 && self.algorithm != Algorithm::Total {
             return Err(LimitError::Zero { what: "period" });
         }
         let burst = self.burst.unwrap_or(self.quota);
-        let bucket = || {
-            self.forbid_alignment()?;
-            Bucket::new(self.quota, period, burst)
-        };
         let window = |segment, carried, strict| {
-            self.forbid_burst()?;
-            let offset = match self.alignment {
-                Alignment::Offset(offset) => nanos(offset),
-                Alignment::FirstRequest => {
-                    return Err(LimitError::Unsuitable {
-                        option: "the first request",
-                        needs: "a fixed window",
-                    });
-                }
-                Alignment::Epoch | Alignment::Staggered | Alignment::Calendar => 0,
-            };
+            let offset = if let Alignment::Offset(offset) = self.alignment { nanos(offset) } else { 0 };
             Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
         };
         match self.algorithm {
             Algorithm::FixedWindow if self.alignment == Alignment::FirstRequest => {
-                self.forbid_burst()?;
                 Bucket::in_steps(self.quota, period, self.quota).map(Meter::Bucket)
             }
             Algorithm::FixedWindow => window(period, 0, false),
@@ -69,14 +49,8 @@ impl Spec {
                 let segments = u32::try_from(period / precision).map_err(|_| LimitError::TooManySegments)?;
                 window(precision, segments, strict)
             }
-            Algorithm::SlidingLog => {
-                self.forbid_burst()?;
-                self.forbid_alignment()?;
-                Log::new(self.quota, period).map(Meter::Log)
-            }
+            Algorithm::SlidingLog => Log::new(self.quota, period).map(Meter::Log),
             Algorithm::Concurrency => {
-                self.forbid_burst()?;
-                self.forbid_alignment()?;
                 // A renewal adds units before it returns those that they replace.
                 let most = MAX_LOG_UNITS / RENEWALS;
                 if self.quota > most {
@@ -85,29 +59,42 @@ impl Spec {
                 Log::new(self.quota, period).map(Meter::Log)
             }
             Algorithm::TokenBucket if self.step.is_some() => {
-                self.forbid_alignment()?;
                 Bucket::in_steps(self.units_of_step()?, self.step_nanos(), burst).map(Meter::Bucket)
             }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket().map(Meter::Bucket),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                Bucket::new(self.quota, period, burst).map(Meter::Bucket)
+            }
             Algorithm::LeakyQueue => {
                 let immediate = self.immediate.unwrap_or(1);
                 check_units("number of immediate units", immediate, burst)?;
-                Ok(Meter::Bucket(bucket()?.with_immediate(immediate)))
+                Ok(Meter::Bucket(Bucket::new(self.quota, period, burst)?.with_immediate(immediate)))
             }
-            Algorithm::Total => {
-                self.forbid_burst()?;
-                self.forbid_alignment()?;
-                Bucket::in_total(self.quota).map(Meter::Bucket)
-            }
+            Algorithm::Total => Bucket::in_total(self.quota).map(Meter::Bucket),
             Algorithm::Ban { duration, factor, longest } => {
-                self.forbid_burst()?;
-                self.forbid_alignment()?;
                 // The log of the refusals has to be valid as well.
                 Log::new(self.quota, period)?;
                 ban::check(duration, factor, longest)?;
                 ban::gate().map(Meter::Bucket)
             }
         }
+    }
+
+    /// Whether the algorithm has the options that are given.
+    fn check_options(&self) -> Result<(), LimitError> {
+        use Algorithm::{FixedWindow, LeakyBucket, LeakyQueue, TokenBucket};
+        let is_bucket = matches!(self.algorithm, TokenBucket | LeakyBucket | LeakyQueue);
+        let is_other_window = self.is_window() && self.algorithm != FixedWindow;
+        LimitError::check_suitable([
+            (self.step.is_some() && self.algorithm != TokenBucket, "step", "a token bucket"),
+            (self.immediate.is_some() && self.algorithm != LeakyQueue, "immediate", "a queue"),
+            (self.burst.is_some() && !is_bucket, "burst", "a token bucket, leaky bucket or queue"),
+            (self.alignment != Alignment::Epoch && !self.is_window(), "an alignment", "a window"),
+            (
+                self.alignment == Alignment::FirstRequest && is_other_window,
+                "the first request",
+                "a fixed window",
+            ),
+        ])
     }
 
     pub(super) fn check_calendar(&self) -> Result<(), LimitError> {
@@ -144,23 +131,6 @@ impl Spec {
         let is_whole = units.is_multiple_of(u128::from(period));
         let units = u64::try_from(units / u128::from(period)).ok().filter(|units| is_whole && *units > 0);
         units.ok_or(LimitError::StepNotWhole)
-    }
-
-    fn forbid_burst(&self) -> Result<(), LimitError> {
-        match self.burst {
-            Some(_) => Err(LimitError::Unsuitable {
-                option: "burst",
-                needs: "a token bucket, leaky bucket or queue",
-            }),
-            None => Ok(()),
-        }
-    }
-
-    fn forbid_alignment(&self) -> Result<(), LimitError> {
-        match self.alignment {
-            Alignment::Epoch => Ok(()),
-            _ => Err(LimitError::Unsuitable { option: "an alignment", needs: "a window" }),
-        }
     }
 
     /// The alignment with an offset shorter than a segment. Offsets that differ by whole segments are equal, so limits that

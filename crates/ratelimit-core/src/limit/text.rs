@@ -357,36 +357,23 @@ impl Options {
             let option = if self.zone.is_some() { "a time zone" } else { "a first day" };
             return Err(LimitError::Unsuitable { option, needs: "a day, week, month, quarter or year" });
         };
-        let is_bucket = self.burst.is_some() || self.step.is_some();
-        let default = match self.precision {
-            Some(precision) => Algorithm::SegmentedWindow { precision, strict: false },
-            None if is_bucket => Algorithm::TokenBucket,
-            None if self.alignment == Some(Alignment::FirstRequest) => Algorithm::FixedWindow,
-            None => Algorithm::SlidingWindow,
-        };
         let algorithm = match (self.algorithm, self.precision) {
-            (Some(Algorithm::SlidingWindow), Some(_)) | (None, _) => default,
-            (Some(_), Some(_)) => {
-                return Err(LimitError::Unsuitable { option: "precision", needs: "a sliding window" });
+            (None | Some(Algorithm::SlidingWindow), Some(precision)) => {
+                Algorithm::SegmentedWindow { precision, strict: self.strict }
             }
-            (Some(algorithm), None) => algorithm,
+            (Some(algorithm), _) => algorithm,
+            (None, None) if self.burst.is_some() || self.step.is_some() => Algorithm::TokenBucket,
+            (None, None) if self.alignment == Some(Alignment::FirstRequest) => Algorithm::FixedWindow,
+            (None, None) => Algorithm::SlidingWindow,
         };
-        if self.strict && self.precision.is_none() {
-            return Err(LimitError::Unsuitable { option: "strict", needs: "a window with a precision" });
-        }
-        let period = match self.lease {
-            Some(_) if algorithm != Algorithm::Concurrency => {
-                return Err(LimitError::Unsuitable {
-                    option: "a lease",
-                    needs: "units at once, as in `20 at once`",
-                });
-            }
-            lease => lease.unwrap_or(period),
-        };
-        let mut builder = LimitBuilder::new(quota, period, algorithm);
-        if self.strict {
-            builder = builder.strict();
-        }
+        let is_segmented = matches!(algorithm, Algorithm::SegmentedWindow { .. });
+        let is_lease = algorithm == Algorithm::Concurrency;
+        LimitError::check_suitable([
+            (self.precision.is_some() && !is_segmented, "precision", "a sliding window"),
+            (self.strict && !is_segmented, "strict", "a window with a precision"),
+            (self.lease.is_some() && !is_lease, "a lease", "units at once, as in `20 at once`"),
+        ])?;
+        let mut builder = LimitBuilder::new(quota, self.lease.unwrap_or(period), algorithm);
         builder.spec.burst = self.burst;
         builder.spec.immediate = self.immediate;
         builder.spec.step = self.step;
@@ -397,20 +384,15 @@ impl Options {
 
     fn builder_of_calendar(self, quota: u64, calendar: Calendar) -> Result<LimitBuilder, LimitError> {
         let needs = "a window of fixed length, not to a period of the calendar";
-        let unsuitable = [
-            (
-                self.algorithm.is_some_and(|algorithm| algorithm != Algorithm::FixedWindow),
-                "another algorithm than a fixed window",
-            ),
-            (self.precision.is_some() || self.strict, "a precision"),
-            (self.lease.is_some(), "a lease"),
-            (self.alignment.is_some(), "an alignment"),
-            (self.step.is_some(), "step"),
-            (self.immediate.is_some(), "immediate"),
-        ];
-        if let Some((_, option)) = unsuitable.into_iter().find(|(is_given, _)| *is_given) {
-            return Err(LimitError::Unsuitable { option, needs });
-        }
+        let is_other = self.algorithm.is_some_and(|algorithm| algorithm != Algorithm::FixedWindow);
+        LimitError::check_suitable([
+            (is_other, "another algorithm than a fixed window", needs),
+            (self.precision.is_some() || self.strict, "a precision", needs),
+            (self.lease.is_some(), "a lease", needs),
+            (self.alignment.is_some(), "an alignment", needs),
+            (self.step.is_some(), "step", needs),
+            (self.immediate.is_some(), "immediate", needs),
+        ])?;
         let mut builder = LimitBuilder::of_calendar(quota, calendar);
         builder.spec.burst = self.burst;
         builder.spec.name = self.name.map(String::into_boxed_str);
