@@ -1,7 +1,7 @@
 //! Decides a set of claims all or nothing, on states in memory.
 
-use super::{Charged, Meter, State};
-use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdict, Verdicts};
+use super::{Meter, State};
+use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdicts};
 
 /// Decides `claims` on the states of their meters, and charges them if all of them are admitted.
 ///
@@ -46,24 +46,19 @@ pub fn decide(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             let state = state.get_or_insert_with(|| claim.meter.fresh());
             claim.meter.charge(state, claim.cost, now)
         });
-        verdict_of(&claim.meter, state.as_ref(), claim.cost, now, charged)
+        let fresh;
+        let state = match &*state {
+            Some(state) => state,
+            None => {
+                fresh = claim.meter.fresh();
+                &fresh
+            }
+        };
+        claim.meter.verdict(state, claim.cost, now, charged)
     });
     let verdicts: Verdicts = verdicts.collect();
     assert_eq!(verdicts.len(), claims.len(), "one state for each claim");
     Answer { admitted, charged: charging, now, verdicts }
-}
-
-fn verdict_of(
-    meter: &Meter,
-    state: Option<&State>,
-    cost: u64,
-    now: Timestamp,
-    charged: Option<Charged>,
-) -> Verdict {
-    match state {
-        Some(state) => meter.verdict(state, cost, now, charged),
-        None => meter.verdict(&meter.fresh(), cost, now, charged),
-    }
 }
 
 /// Refunds `cost` units that were charged with `receipt`, on a state in memory. Does nothing if there is no state, or if it
