@@ -5,12 +5,10 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::parse_error::{Expected, Part, SEPARATOR};
 use super::{Limit, ParseLimitError, text};
-use crate::LimitError;
-use crate::{MAX_CLAIMS, Timestamp};
+use crate::{LimitError, MAX_CLAIMS};
 
 /// One or more limits that are checked together on one key, all or nothing. Cheap to clone.
 ///
@@ -67,19 +65,14 @@ impl Limits {
         self.iter().any(Limit::depends_on_time)
     }
 
-    /// These limits as they are at `now`.
-    pub(crate) fn at(&self, now: Timestamp) -> Self {
-        Self(self.iter().map(|limit| limit.at(now)).collect())
+    /// These limits, each changed in the same way.
+    pub(crate) fn map(&self, change: impl FnMut(&Limit) -> Limit) -> Self {
+        Self(self.iter().map(change).collect())
     }
 
     /// Whether an admitted request may have to wait for its turn.
     pub(crate) fn have_queues(&self) -> bool {
         self.iter().any(Limit::is_queue)
-    }
-
-    /// These limits for a request of `cost` units that waits at most `longest_wait` for its turn.
-    pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
-        Self(self.iter().map(|limit| limit.within(longest_wait, cost)).collect())
     }
 
     /// No limits, for a limiter whose requests all have their own.

@@ -191,16 +191,17 @@ impl<'k, 'l> Request<'k, 'l> {
     #[inline]
     pub(super) fn at(&self, now: Timestamp, own: &Limits) -> Option<Self> {
         let depends = self.parts().iter().any(|part| part.limits(own).depend_on_time());
-        depends.then(|| self.resolved(now, own))
+        depends.then(|| self.clone().with_each_limit(own, |limit, _| limit.at(now)))
     }
 
+    /// This request with its limits changed; `change` gets the cost under the limit, too.
     #[cold]
-    fn resolved(&self, now: Timestamp, own: &Limits) -> Self {
-        let mut request = self.clone();
-        for part in request.parts_mut() {
-            part.limits = Some(Cow::Owned(part.limits(own).at(now)));
+    fn with_each_limit(mut self, own: &Limits, change: impl Fn(&Limit, u64) -> Limit) -> Self {
+        for part in self.parts_mut() {
+            let cost = part.cost;
+            part.limits = Some(Cow::Owned(part.limits(own).map(|limit| change(limit, cost))));
         }
-        request
+        self
     }
 
     /// Reduces the bursts of queues, so that the request is refused if its turn would come later than `longest_wait` from
@@ -209,11 +210,7 @@ impl<'k, 'l> Request<'k, 'l> {
         if !self.parts().iter().any(|part| part.limits(own).have_queues()) {
             return self;
         }
-        let mut request = self;
-        for part in request.parts_mut() {
-            part.limits = Some(Cow::Owned(part.limits(own).within(longest_wait, part.cost)));
-        }
-        request
+        self.with_each_limit(own, |limit, cost| limit.within(longest_wait, cost))
     }
 
     /// The claims that this request makes, in the order of its keys and their limits.
