@@ -73,7 +73,9 @@ pub enum ErrorKind {
     Full,
     /// The value that is stored under the meter's name is not a meter's state.
     Corrupt,
-    /// Too many other callers claimed the same meter at the same time.
+    /// Too many other callers claimed the same meter at the same time. Nothing was applied, so the call can be repeated at
+    /// once. Only of a refund or a reset of several meters, a part may have been applied; then the error
+    /// [says so](StoreError::applied).
     Contended,
     /// The store cannot do this (an old server, a feature that is switched off, a missing table).
     Unsupported,
