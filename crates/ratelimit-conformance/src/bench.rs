@@ -81,6 +81,16 @@ impl Bench {
         Ok((proxy, handle))
     }
 
+    /// Ends the case if the store cannot send all commands of a call together.
+    pub(crate) fn sends_together(&self) -> CaseResult {
+        if self.space.sends_together() {
+            return Ok(());
+        }
+        Err(Failure::not_applicable(
+            "the subject declares that its protocol needs a round trip for each command",
+        ))
+    }
+
     /// Control over the server.
     pub(crate) fn control(&self) -> CaseResult<Arc<Control>> {
         match (&self.control, self.space.address()) {
@@ -102,7 +112,8 @@ pub(crate) fn limits(texts: &[&str]) -> CaseResult<Limits> {
     Ok(Limits::new(limits)?)
 }
 
-/// Runs `count` tasks concurrently, spread over `handles`, and returns their results. None begins before all are started.
+/// Runs `count` tasks concurrently, spread over `handles`, and returns their results. None begins before all are started. Each
+/// makes calls that the store ends in time; a storm that does not end is reported as a case that hangs.
 ///
 /// The tasks wait in a loop, because a thread that sleeps would wake up after a store in memory has served the others.
 pub(crate) async fn storm<T, F, R>(handles: &[Handle], count: usize, task: F) -> CaseResult<Vec<T>>
@@ -126,7 +137,7 @@ where
     let mut found = Vec::with_capacity(count);
     while let Some(ended) = tasks.join_next().await {
         match ended {
-            Ok(result) => found.push(result?),
+            Ok(result) => found.push(result.map_err(|failure| failure.in_storm(count))?),
             Err(error) => return Err(Failure::new(panic_message(error))),
         }
     }

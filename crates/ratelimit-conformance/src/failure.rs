@@ -1,53 +1,103 @@
 //! How a case fails, and the checks that make it fail.
 
-use std::fmt::{Debug, Display};
+use std::error::Error;
+use std::fmt::Debug;
 
+use ratelimit_core::{CheckError, ErrorKind, StoreError};
 use tokio::task::JoinError;
 
 use crate::report::Outcome;
+use crate::subject::BoxError;
 
 /// The result of a case.
 pub(crate) type CaseResult<T = ()> = Result<T, Failure>;
 
 /// Why a case ended early.
 #[derive(Debug)]
-pub(crate) struct Failure(Outcome);
+pub(crate) struct Failure {
+    outcome: Outcome,
+    /// Whether a call exceeded the store's own time limit.
+    is_timeout: bool,
+}
 
 impl Failure {
     /// The store did something wrong.
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self(Outcome::Failed(reason.into()))
+        Outcome::Failed(reason.into()).into()
     }
 
     /// The subject lacks something that the case needs and that it could provide.
     pub(crate) fn skipped(reason: impl Into<String>) -> Self {
-        Self(Outcome::Skipped(reason.into()))
+        Outcome::Skipped(reason.into()).into()
     }
 
     /// The store does not promise what the case tests.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
-        Self(Outcome::NotApplicable(reason.into()))
+        Outcome::NotApplicable(reason.into()).into()
     }
 
     /// Appends `more` to the reason of a failure.
     pub(crate) fn followed_by(self, more: impl FnOnce() -> String) -> Self {
-        match self.0 {
-            Outcome::Failed(reason) => Self::new(reason + &more()),
-            other => Self(other),
+        match self.outcome {
+            Outcome::Failed(reason) => Self { outcome: Outcome::Failed(reason + &more()), ..self },
+            _ => self,
         }
+    }
+
+    /// Says what can be done if a call of a storm exceeded the store's own time limit.
+    pub(crate) fn in_storm(self, calls: usize) -> Self {
+        if !self.is_timeout {
+            return self;
+        }
+        self.followed_by(|| {
+            format!(
+                "\n     a call exceeded the store's own time limit while {calls} tasks made calls at once: raise the store's \
+                 time limit for the suite (less than 10 s), or use fewer --jobs"
+            )
+        })
     }
 
     /// The outcome of the case.
     pub(crate) fn into_outcome(self) -> Outcome {
-        self.0
+        self.outcome
+    }
+}
+
+impl From<Outcome> for Failure {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, is_timeout: false }
     }
 }
 
 /// Any error ends the case, so `?` works on the errors of a store.
-impl<E: Display> From<E> for Failure {
+impl<E: Into<BoxError>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(error.to_string())
+        let error = error.into();
+        let is_timeout = of_store(&*error).is_some_and(|error| error.kind() == ErrorKind::Timeout);
+        Self { is_timeout, ..Self::new(with_sources(&*error)) }
     }
+}
+
+/// The error of the store, if it is one.
+fn of_store<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e StoreError> {
+    match error.downcast_ref() {
+        Some(CheckError::Store(error)) => Some(error),
+        _ => error.downcast_ref(),
+    }
+}
+
+/// The message of an error, followed by those of its sources that it does not contain.
+pub(crate) fn with_sources(error: &dyn Error) -> String {
+    let mut told = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let source_told = source.to_string();
+        if !told.contains(&source_told) {
+            told = format!("{told}: {source_told}");
+        }
+        next = source.source();
+    }
+    told
 }
 
 /// The message of a panic.

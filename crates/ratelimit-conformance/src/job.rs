@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::control::Control;
-use crate::failure::{CaseResult, Failure};
+use crate::failure::{CaseResult, Failure, with_sources};
 use crate::journal::Journal;
 use crate::random;
 use crate::subject::Subject;
@@ -33,5 +33,5 @@ impl Job {
 }
 
 fn cannot(what: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::new(format!("cannot {what}: {error}"))
+    Failure::new(format!("cannot {what}: {}", with_sources(error)))
 }

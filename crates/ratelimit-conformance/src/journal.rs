@@ -9,6 +9,7 @@ use ratelimit_core::{
 };
 
 use crate::describe;
+use crate::failure::with_sources;
 use crate::subject::Handle;
 
 /// The number of steps that are kept.
@@ -58,7 +59,7 @@ impl Journal {
             steps.last.iter().filter(|step| step.parts.iter().any(is_on)).map(Step::told).collect();
         let lines = lines.split_off(lines.len().saturating_sub(TOLD));
         format!(
-            "\n     the last steps on this meter, instants since the start of the case:\n{}",
+            "\n     the last recorded steps on this meter, without concurrent calls, instants since the start of the case:\n{}",
             lines.join("\n")
         )
     }
@@ -137,11 +138,11 @@ impl Noted {
 
     fn end(&self, number: u64, answer: &Result<Answer, StoreError>) {
         let result = answer.as_ref().map(|answer| Some(answer.clone()));
-        self.journal.end(number, result.map_err(ToString::to_string));
+        self.journal.end(number, result.map_err(|error| with_sources(error)));
     }
 
     fn end_done(&self, number: u64, done: &Result<(), StoreError>) {
-        self.journal.end(number, done.as_ref().map(|()| None).map_err(ToString::to_string));
+        self.journal.end(number, done.as_ref().map(|()| None).map_err(|error| with_sources(error)));
     }
 }
 

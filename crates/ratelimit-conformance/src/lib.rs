@@ -93,6 +93,7 @@ mod describe;
 mod failure;
 mod files;
 mod in_process;
+mod in_time;
 mod job;
 mod journal;
 mod kind;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::case::Case;
 use crate::cases;
 use crate::control::Control;
+use crate::failure::with_sources;
 use crate::job::Job;
 use crate::journal::Journal;
 use crate::lane::{Ended, Lane, Running};
@@ -240,7 +241,7 @@ impl Run<'_> {
 
     fn restore(&self, lane: usize, job: &Job) -> Result<(), String> {
         let Some(control) = job.control.clone().filter(|_| job.case.runs_alone()) else { return Ok(()) };
-        let work = async move { control.restore().await.map_err(|error| error.to_string()) };
+        let work = async move { control.restore().await.map_err(|error| with_sources(&*error)) };
         let restored = self.lanes[lane].wait_for(work, RESTORE);
         let restored = restored.unwrap_or_else(|| Err(format!("no end after {RESTORE:?}")));
         restored.map_err(|error| format!("the server could not be restored: {error}"))

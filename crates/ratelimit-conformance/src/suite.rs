@@ -62,46 +62,13 @@ impl Suite {
         self
     }
 
-    /// Sets [`exact`](Self#structfield.exact).
-    #[must_use]
-    pub fn exact(mut self, exact: bool) -> Self {
-        self.exact = exact;
-        self
-    }
-
-    /// Sets [`jobs`](Self#structfield.jobs).
-    #[must_use]
-    pub fn jobs(mut self, jobs: usize) -> Self {
-        self.jobs = jobs;
-        self
-    }
-
-    /// Sets [`random`](Self#structfield.random).
-    #[must_use]
-    pub fn random(mut self, random: u64) -> Self {
-        self.random = random;
-        self
-    }
-
-    /// Sets [`seed`](Self#structfield.seed).
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// Sets [`case_limit`](Self#structfield.case_limit).
-    #[must_use]
-    pub fn case_limit(mut self, case_limit: Duration) -> Self {
-        self.case_limit = case_limit;
-        self
-    }
-
-    /// Sets [`fail_fast`](Self#structfield.fail_fast).
-    #[must_use]
-    pub fn fail_fast(mut self, fail_fast: bool) -> Self {
-        self.fail_fast = fail_fast;
-        self
+    ratelimit_core::kit::setters! {
+        exact: bool,
+        jobs: usize,
+        random: u64,
+        seed: u64,
+        case_limit: Duration,
+        fail_fast: bool,
     }
 
     pub(crate) fn selects(&self, name: &str) -> bool {

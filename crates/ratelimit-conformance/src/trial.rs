@@ -9,6 +9,7 @@ use crate::bench::Bench;
 use crate::clock::START;
 use crate::describe;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::in_time::in_time;
 use crate::journal::{Journal, Noted};
 use crate::subject::Handle;
 
@@ -76,7 +77,7 @@ impl Trial {
 
     /// Requests units, which may be admitted or refused.
     pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision<'static>> {
-        Ok(self.limiter.check(self.request(cost)).await?.into_owned())
+        in_time("a claim", async { Ok(self.limiter.check(self.request(cost)).await?.into_owned()) }).await
     }
 
     /// Requests units, which must be admitted.
@@ -102,7 +103,7 @@ impl Trial {
 
     /// The number of units left, by a peek.
     pub(crate) async fn left(&self) -> CaseResult<u64> {
-        Ok(self.limiter.peek(self.request(0)).await?.remaining())
+        in_time("a peek", async { Ok(self.limiter.peek(self.request(0)).await?.remaining()) }).await
     }
 
     /// Checks that exactly this number of units is left, by a peek and by requesting one more.

@@ -108,8 +108,6 @@ async fn passes<F: Flaw>(filters: &[&str]) {
     let failed = Arc::new(AtomicUsize::new(0));
     let report = Suite::default()
         .filters(filters.iter().copied())
-        // Expects that somebody is admitted, although all may be contended here.
-        .skip(["storms/while-meters-expire"])
         .run(&[Arc::new(OneStore::<F>::new(failed.clone()))])
         .await;
     let failed_cases: Vec<_> =

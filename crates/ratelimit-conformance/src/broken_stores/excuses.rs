@@ -26,7 +26,7 @@ fn one_more<'a>(claim: &Claim<'a>) -> Claim<'a> {
 }
 
 flaws! {
-    RefusesAll "refuses-all": "everything is refused", "storms/while-meters-expire" {
+    RefusesAll "refuses-all": "everything is refused", "atomic/burst-of-many-fixed" {
         const DECISIONS: Decisions = Decisions::Conservative;
 
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, Limits, MAX_CLAIMS, MeterId, Mode, Request};
+use ratelimit_core::{Limit, Limits, MAX_CLAIMS, Mode, Request};
 
+use super::beside::{Part, put};
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{HOUR, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -128,9 +127,8 @@ async fn store_nothing(bench: Bench) -> CaseResult {
             let trial = all.key(format!("{kind:?} {number}"));
             stand(&trial).await?;
             trial.ask(0).await?;
-            let id = MeterId { namespace: "", scope: all.limiter.limits()[0].scope(), key: b"unknown" };
-            let claims = [Claim { id, cost: 6, meter: all.limiter.limits()[0].meter_for(id.key) }];
-            let answer = bench.store.claim(Claims::new(START, Mode::Charge, &claims)?).await?;
+            let unknown = [Part::new(&all.limiter.limits()[0], "unknown", 6)];
+            let answer = put(&bench.store, START, Mode::Charge, &unknown).await??;
             ensure!(!answer.admitted, "6 of 5 were admitted: {answer:?}");
         }
     }

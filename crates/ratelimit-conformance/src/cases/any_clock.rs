@@ -107,9 +107,9 @@ async fn slow_units(bench: Bench) -> CaseResult {
     // The bucket would be empty after 200 ms at its faster rate, the window after a second if its units drained evenly. A
     // store may keep them a second longer.
     pause(Duration::from_millis(2_200)).await;
-    beside.set(clock.now()).stands(&slow, "2.2 s").await?;
+    beside.stands_now(&slow, "2.2 s").await?;
     // A refund of units that have left returns nothing.
     beside.set(clock.now()).claim(Mode::Charge, &[short.of(2)]).await?;
     beside.refund(&[(short.of(3), left.verdicts[0].receipt)]).await?;
-    beside.stands(&[short], "a refund of units that have left").await
+    beside.stands_now(&[short], "a refund of units that have left").await
 }

@@ -6,14 +6,10 @@ use ratelimit_core::{Acquire, AcquireError, Decision, Limits, MAX_UNITS, RateLim
 
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{MINUTE, SECOND, START, TICK};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const TICK: Duration = Duration::from_nanos(1);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Request, Timestamp};
+use ratelimit_core::{CounterStore, Limit, Mode, Request, Timestamp};
 
 use super::atomic::sixty_four;
+use super::beside::{Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
-use crate::clock::START;
-use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::clock::{HOUR, START};
+use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -37,7 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
             "batches/a-thousand-keys",
             "A thousand keys in one batch get their answers in order.",
             thousand,
-        ),
+        )
+        .heavy(),
         Case::new(
             "batches/largest-slices",
             "A forced charge and a batch charge all limits of slices that have as many as a slice can have.",
@@ -103,6 +103,7 @@ async fn empty(bench: Bench) -> CaseResult {
 }
 
 async fn thousand(bench: Bench) -> CaseResult {
+    bench.sends_together()?;
     let trial = Trial::new(&bench, limit("1000/h")?);
     let keys: Vec<String> = (0..1_000).map(|number| format!("user:{number}")).collect();
     let requests = (1..).zip(&keys).map(|(cost, key)| Request::new(key).cost(cost));
@@ -116,9 +117,7 @@ async fn thousand(bench: Bench) -> CaseResult {
 
 /// With six parameters for each meter, more than a statement can have on any common database.
 async fn twelve_thousand(bench: Bench) -> CaseResult {
-    if !bench.space.sends_together() {
-        return Err(Failure::not_applicable("the protocol needs a round trip for each command"));
-    }
+    bench.sends_together()?;
     let texts: Vec<String> = (0..64).map(|number| format!("20/3000d name l{number}")).collect();
     let limiter = bench.limiter(limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())?);
     let keys: Vec<String> = (0..200).map(|number| format!("user:{number}")).collect();
@@ -155,14 +154,10 @@ async fn raw(
     limit: &Limit,
     asked: &[(Timestamp, Mode)],
 ) -> CaseResult<Vec<(bool, bool, u64)>> {
-    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
-    let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
-    let mut slices = Vec::new();
-    for (now, mode) in asked {
-        slices.push(Claims::new(*now, *mode, &claims)?);
-    }
+    let slice = |(now, mode)| Slice { now, mode, parts: vec![Part::new(limit, "k", 1)] };
+    let slices: Vec<Slice> = asked.iter().copied().map(slice).collect();
     let mut found = Vec::new();
-    for (answer, (now, _)) in bench.store.claim_many(&slices).await.into_iter().zip(asked) {
+    for (answer, (now, _)) in put_many(&bench.store, &slices).await?.into_iter().zip(asked) {
         let answer = answer?;
         ensure_eq!(answer.now, *now, "the instant of an answer");
         found.push((answer.admitted, answer.charged, answer.verdicts[0].remaining));

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, StoreError, Time, Timestamp,
+    Answer, Claim, Claims, Clock, CounterStore, Decisions, Limit, MeterId, Mode, Refund, StoreError,
+    SystemClock, Time, Timestamp,
 };
+
+use tokio::time::Instant;
 
 use super::contended::done;
 use super::sequence_parts::is_conservative;
@@ -12,6 +15,7 @@ use crate::bench::Bench;
 use crate::clock::START;
 use crate::describe::differences;
 use crate::failure::{CaseResult, Failure, ensure_eq};
+use crate::in_time::{in_time, is_long_ago};
 use crate::model::Model;
 use crate::subject::Handle;
 
@@ -73,7 +77,7 @@ impl Slice {
     }
 }
 
-/// Sends a slice of claims to a store.
+/// Sends a slice of claims to a store, which has to answer in time.
 pub(super) async fn put(
     store: &Handle,
     now: Timestamp,
@@ -81,7 +85,8 @@ pub(super) async fn put(
     parts: &[Part],
 ) -> CaseResult<Result<Answer, StoreError>> {
     let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
-    Ok(store.claim(Claims::new(now, mode, &claims)?).await)
+    let claims = Claims::new(now, mode, &claims)?;
+    in_time("a claim", async { Ok(store.claim(claims).await) }).await
 }
 
 /// Sends slices to a store in one batch.
@@ -107,7 +112,7 @@ pub(super) async fn give_back(
     charged: &[(Part, Timestamp)],
 ) -> CaseResult<Result<(), StoreError>> {
     let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
-    Ok(done(store.dyn_promises(), || store.refund(now, &refunds)).await)
+    done(store.dyn_promises(), || store.refund(now, &refunds)).await
 }
 
 /// Resets meters on a store, again if it may be contended.
@@ -118,7 +123,7 @@ pub(super) async fn forget(
 ) -> CaseResult<Result<(), StoreError>> {
     let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
     let claims = Claims::new(now, Mode::Charge, &claims)?;
-    Ok(done(store.dyn_promises(), || store.reset(claims)).await)
+    done(store.dyn_promises(), || store.reset(claims)).await
 }
 
 /// The store and the model.
@@ -210,6 +215,21 @@ impl Beside {
             for cost in [0, 1] {
                 let peeked = self.claim(Mode::Peek, &[part.of(cost)]).await;
                 peeked.map_err(|failure| after(when, failure))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the state of these meters with the model, each at the instant of the system clock. A difference proves nothing
+    /// if the answer took so long that the store may have removed the meter by its server's clock.
+    pub(super) async fn stands_now(&mut self, parts: &[Part], when: &str) -> CaseResult {
+        for (part, cost) in parts.iter().flat_map(|part| [(part, 0), (part, 1)]) {
+            let asked = Instant::now();
+            let slice = Slice { now: SystemClock::new().now(), mode: Mode::Peek, parts: vec![part.of(cost)] };
+            let found = put(&self.set(slice.now).handle, slice.now, slice.mode, &slice.parts).await??;
+            let compared = self.check(&slice, found);
+            if !is_long_ago(asked) {
+                compared.map_err(|failure| after(when, failure))?;
             }
         }
         Ok(())

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::{MINUTE, TICK};
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const TICK: Duration = Duration::from_nanos(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![

@@ -7,11 +7,9 @@ use ratelimit_core::{Limits, Timestamp};
 use super::atomic::exactly;
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
+use crate::clock::{HOUR, SECOND};
 use crate::failure::{CaseResult, ensure_eq};
 use crate::trial::Trial;
-
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Midnight in Berlin before the 29th of March 2026, when the clocks are set forward.
 const SPRING: Timestamp = Timestamp::from_secs(1_774_738_800);

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::MINUTE;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(

@@ -4,10 +4,12 @@ use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, Promises, StoreEr
 use tokio::task::yield_now;
 
 use crate::failure::CaseResult;
+use crate::in_time::in_time;
 
 /// Whether the store may return this error: nothing was done because of other calls.
 pub(super) fn may_contend(promises: Promises, error: &StoreError) -> bool {
-    error.kind() == ErrorKind::Contended && !promises.decisions.are_exact_on_one_node()
+    let is_contended = error.kind() == ErrorKind::Contended && error.applied() == Applied::No;
+    is_contended && !promises.decisions.are_exact_on_one_node()
 }
 
 /// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.
@@ -20,16 +22,14 @@ pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckErr
 }
 
 /// Makes a refund or a reset, again and again if the store may return a contention error.
-pub(super) async fn done<R>(promises: Promises, call: impl Fn() -> R) -> Result<(), StoreError>
+pub(super) async fn done<R>(promises: Promises, call: impl Fn() -> R) -> CaseResult<Result<(), StoreError>>
 where
     R: Future<Output = Result<(), StoreError>>,
 {
     loop {
-        match call().await {
-            Err(error) if may_contend(promises, &error) && error.applied() == Applied::No => {
-                yield_now().await;
-            }
-            result => return result,
+        match in_time("a refund or a reset", async { Ok(call().await) }).await? {
+            Err(error) if may_contend(promises, &error) => yield_now().await,
+            result => return Ok(result),
         }
     }
 }

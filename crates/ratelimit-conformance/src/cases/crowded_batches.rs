@@ -1,18 +1,14 @@
 //! Batches of hundreds of slices, on one key and on many, in all modes.
 
-use std::time::Duration;
-
 use ratelimit_core::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::Bench;
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{DAYS, START};
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
-
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -32,7 +28,8 @@ pub(super) fn cases() -> Vec<Case> {
             "batches/thousands-on-one-key",
             "Five thousand slices on one key in one batch: each sees the charges before it.",
             thousands,
-        ),
+        )
+        .heavy(),
         Case::new(
             "batches/hundreds-of-slices",
             "Four hundred slices of several limits and keys, in all modes, get the answers of the model.",
@@ -86,6 +83,7 @@ async fn of_keys(bench: Bench, kind: Kind) -> CaseResult {
 }
 
 async fn thousands(bench: Bench) -> CaseResult {
+    bench.sends_together()?;
     let part = Part::new(&"6000/3000d".parse()?, "k", 1);
     let slices = vec![Slice { now: START, mode: Mode::Charge, parts: vec![part.clone()] }; 5_000];
     let mut beside = Beside::new(&bench);

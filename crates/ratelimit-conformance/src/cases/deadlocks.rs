@@ -3,12 +3,12 @@
 use ratelimit_core::{Limit, Mode};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
-use super::cancelled::in_time;
 use super::contended::may_contend;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::START;
 use crate::failure::{CaseResult, ensure};
+use crate::in_time::in_time;
 use crate::subject::Handle;
 
 /// The concurrent calls, and the suffix of a case's name.
@@ -38,7 +38,8 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(call, name)| {
         Case::new(
             format!("deadlocks/{name}-in-opposite-orders"),
-            "Calls on several keys in opposite orders all end, and charges and refunds add up.",
+            "Calls on several keys in opposite orders all end. Charges and refunds add up; after concurrent resets, one more leaves \
+             nothing.",
             move |bench| opposite(bench, call),
         )
         .any_time()
@@ -71,15 +72,18 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
             let bench = bench.clone();
             async move { one(&bench, &handle, call, &limit, number).await }
         });
-        in_time("some of the calls", calls).await?;
-        if matches!(call, Call::Resets | Call::Everything) {
-            continue; // a reset removes concurrent charges of others
-        }
-        let all = limit.burst() - OTHERS;
+        calls.await?;
+        let (all, what) = if matches!(call, Call::Resets | Call::Everything) {
+            // Resets have removed charges of others.
+            forget(&bench.store, START, &parts(limit, 0)).await??;
+            (limit.burst(), "all was reset".to_owned())
+        } else {
+            (limit.burst() - OTHERS, format!("all but {OTHERS} was given back"))
+        };
         for part in parts(limit, 1) {
             let peeked = put(&bench.store, START, Mode::Peek, &[part.of(0)]).await??;
             let left = peeked.verdicts[0].remaining;
-            ensure!(left == all, "{left} are left after all but {OTHERS} was given back, not {all}, {limit}");
+            ensure!(left == all, "{left} are left after {what}, not {all}, {limit}");
         }
     }
     Ok(())
@@ -99,7 +103,7 @@ async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: 
         let answers = if let [only] = slices.as_slice() {
             vec![put(handle, START, Mode::Charge, &only.parts).await?]
         } else {
-            put_many(handle, &slices).await?
+            in_time("a batch", put_many(handle, &slices)).await?
         };
         let mut charged = Vec::new();
         for (slice, answer) in slices.iter().zip(answers) {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, LimitStatus, MAX_UNITS, MeterId, Mode, Request};
+use ratelimit_core::{LimitStatus, MAX_UNITS, Mode, Request};
 
+use super::beside::{Part, put};
 use crate::bench::{Bench, limits};
 use crate::case::Case;
+use crate::clock::MINUTE;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Costs that a limit of ten never admits.
 const TOO_MUCH: [u64; 4] = [11, 1_000, MAX_UNITS + 1, u64::MAX];
@@ -92,12 +92,11 @@ async fn never_fits_as_a_claim(bench: Bench, kind: Kind) -> CaseResult {
     let (trial, _) = eight_of_ten(&bench, kind).await?;
     let limit = &trial.limiter.limits()[0];
     for key in ["k", "unknown"] {
-        let id = MeterId { namespace: "", scope: limit.scope(), key: key.as_bytes() };
         let left = if key == "k" { 2 } else { 10 };
         for cost in TOO_MUCH {
-            let claims = [Claim { id, cost, meter: limit.meter_for(id.key) }];
+            let parts = [Part::new(limit, key, cost)];
             for mode in [Mode::Charge, Mode::Peek] {
-                let answer = bench.store.claim(Claims::new(trial.now(), mode, &claims)?).await?;
+                let answer = put(&bench.store, trial.now(), mode, &parts).await??;
                 let told = answer.verdicts.iter().map(|told| (told.fits, told.fits_at, told.remaining));
                 let told = told.collect::<Vec<_>>();
                 let said = (answer.admitted, answer.charged, told);

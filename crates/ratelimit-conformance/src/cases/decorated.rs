@@ -29,8 +29,8 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .needs(Need::ExactPerKey),
         Case::new(
-            "decorated/debug-names-the-store",
-            "The `Debug` output of a handle names the store.",
+            "decorated/debug-is-not-empty",
+            "The `Debug` output of a handle contains a word. Another case checks that it contains no key.",
             debug,
         )
         .any_time(),

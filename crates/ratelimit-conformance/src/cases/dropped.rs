@@ -6,23 +6,18 @@ use std::time::Duration;
 use ratelimit_core::{Decisions, Limits, Mode, Request};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
-use super::cancelled::{in_time, polled};
+use super::cancelled::polled;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
-use crate::clock::{START, pause};
+use crate::clock::{DAYS, START, pause};
 use crate::failure::{CaseResult, Failure, ensure};
+use crate::in_time::{SETTLED, in_time, settled};
 use crate::kind::Kind;
 use crate::subject::Handle;
 use crate::trial::Trial;
 
-/// Long enough that the server's clock does not matter.
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
-
 /// The time limit for releasing the reservation of a dropped call.
 const FREED: Duration = Duration::from_secs(10);
-
-/// The time limit for the end of a dropped call.
-const SETTLED: Duration = Duration::from_millis(300);
 
 /// The dropped calls, and the suffix of a case's name.
 const CALLS: [(Call, &str); 6] = [
@@ -88,7 +83,7 @@ async fn cut<T>(call: impl Future<Output = T>, number: u64) {
 async fn comes_to(trial: &Trial, units: u64) -> CaseResult {
     let began = tokio::time::Instant::now();
     loop {
-        let left = in_time("a peek", trial.left()).await?;
+        let left = trial.left().await?;
         if left == units && began.elapsed() > SETTLED {
             return Ok(());
         }
@@ -107,8 +102,8 @@ async fn refusals(bench: Bench, kind: Kind) -> CaseResult {
         cut(trial.limiter.check(trial.request(3 + number % 5)), number).await;
     }
     comes_to(&trial, 2).await?;
-    in_time("what was left", trial.admit(2)).await?;
-    in_time("one more", trial.refuse(1)).await?;
+    trial.admit(2).await?;
+    trial.refuse(1).await?;
     Ok(())
 }
 
@@ -134,10 +129,21 @@ async fn refused_slices(bench: Bench) -> CaseResult {
         }
         for trial in [&free, &full.under(limit(text)?)] {
             comes_to(trial, 10).await?;
-            in_time("all that is left", trial.admit(10)).await?;
+            trial.admit(10).await?;
         }
     }
     Ok(())
+}
+
+/// The units that are left of each of these meters.
+async fn left_of(store: &Handle, parts: &[Part]) -> CaseResult<Vec<u64>> {
+    let peek = |part: &Part| Slice { now: START, mode: Mode::Peek, parts: vec![part.clone()] };
+    let peeks: Vec<Slice> = parts.iter().map(peek).collect();
+    let mut left = Vec::new();
+    for answer in in_time("a batch", put_many(store, &peeks)).await? {
+        left.push(answer?.verdicts[0].remaining);
+    }
+    Ok(left)
 }
 
 /// Makes one call on the key. Refunds are made elsewhere, because they need a receipt.
@@ -172,13 +178,12 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
             match dropped {
                 Call::Refund => {
                     let all = [part.of(10)];
-                    let charge = put(&bench.store, START, Mode::Charge, &all);
-                    let charged = in_time("a claim", charge).await??;
+                    let charged = put(&bench.store, START, Mode::Charge, &all).await??;
                     let given = [(part.of(10), charged.verdicts[0].receipt)];
                     cut(give_back(&bench.store, START, &given), number).await;
                 }
                 Call::Reset => {
-                    in_time("a claim", trial.admit(10)).await?;
+                    trial.admit(10).await?;
                     cut(call(&bench.store, dropped, &part), number).await;
                 }
                 _ => cut(call(&bench.store, dropped, &part), number).await,
@@ -186,19 +191,20 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
             meters.push((trial, part, format!("a dropped {dropped:?} of {kind:?}")));
         }
     }
-    pause(SETTLED).await;
+    let parts: Vec<Part> = meters.iter().map(|(_, part, _)| part.clone()).collect();
+    settled(|| left_of(&bench.store, &parts)).await?;
     if bench.promises().decisions == Decisions::Eventual {
         // A node learns the result of the call with the next charge that it sends to the others.
-        for (_, part, what) in &meters {
+        for part in &parts {
             let one = [part.of(1)];
-            let answer = in_time(what, put(&bench.store, START, Mode::Charge, &one)).await??;
+            let answer = put(&bench.store, START, Mode::Charge, &one).await??;
             if answer.charged {
                 give_back(&bench.store, START, &[(part.of(1), answer.verdicts[0].receipt)]).await??;
             }
         }
     }
     for (trial, part, what) in meters {
-        let left = in_time(&what, trial.left()).await?;
+        let left = trial.left().await.map_err(|failure| after(&what, failure))?;
         let untouched = dropped == Call::Peek && left != 10;
         ensure!(matches!(left, 0 | 10) && !untouched, "{left} of 10 are left after {what}");
         works(&trial, &bench.store, &part, left).await.map_err(|failure| after(&what, failure))?;
@@ -208,23 +214,20 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
 
 /// Checks that every operation works on a meter with this number of ten units left.
 async fn works(trial: &Trial, store: &Handle, part: &Part, left: u64) -> CaseResult {
-    in_time("claims", async {
-        let taken = trial.drain(11).await?;
-        ensure!(taken == left, "{taken} were admitted where {left} were left");
-        let forced = put(store, START, Mode::Force, &[part.of(1)]).await??;
-        ensure!(forced.admitted, "a forced charge was refused: {forced:?}");
-        give_back(store, START, &[(part.of(1), forced.verdicts[0].receipt)]).await??;
-        forget(store, START, &[part.of(0)]).await??;
-        ensure!(trial.left().await? == 10, "a reset left {} of 10", trial.left().await?);
-        let charged = put(store, START, Mode::Charge, &[part.of(4)]).await??;
-        give_back(store, START, &[(part.of(3), charged.verdicts[0].receipt)]).await??;
-        let slice = |cost| Slice { now: START, mode: Mode::Charge, parts: vec![part.of(cost)] };
-        for answer in put_many(store, &[slice(4)]).await? {
-            ensure!(answer?.admitted, "4 of 9 were refused in a batch");
-        }
-        trial.expect_left(5).await
-    })
-    .await
+    let taken = trial.drain(11).await?;
+    ensure!(taken == left, "{taken} were admitted where {left} were left");
+    let forced = put(store, START, Mode::Force, &[part.of(1)]).await??;
+    ensure!(forced.admitted, "a forced charge was refused: {forced:?}");
+    give_back(store, START, &[(part.of(1), forced.verdicts[0].receipt)]).await??;
+    forget(store, START, &[part.of(0)]).await??;
+    ensure!(trial.left().await? == 10, "a reset left {} of 10", trial.left().await?);
+    let charged = put(store, START, Mode::Charge, &[part.of(4)]).await??;
+    give_back(store, START, &[(part.of(3), charged.verdicts[0].receipt)]).await??;
+    let slice = |cost| Slice { now: START, mode: Mode::Charge, parts: vec![part.of(cost)] };
+    for answer in in_time("a batch", put_many(store, &[slice(4)])).await? {
+        ensure!(answer?.admitted, "4 of 9 were refused in a batch");
+    }
+    trial.expect_left(5).await
 }
 
 async fn slices(bench: Bench) -> CaseResult {
@@ -238,7 +241,10 @@ async fn slices(bench: Bench) -> CaseResult {
         cut(trial.limiter.check_many(both), number % 14).await;
         keys.extend([(alone, &texts[..]), (first, &texts[one..=one]), (second, &texts[one..=one])]);
     }
-    pause(SETTLED).await;
+    let limits = texts.iter().map(|text| limit(text)).collect::<CaseResult<Vec<_>>>()?;
+    let parts = keys.iter().flat_map(|(key, _)| limits.iter().map(move |limit| Part::new(limit, key, 0)));
+    let parts: Vec<Part> = parts.collect();
+    settled(|| left_of(&bench.store, &parts)).await?;
     for (key, texts) in keys {
         let trial = trial.key(&key);
         let peeked = in_time("a peek", async { Ok(trial.limiter.peek(trial.request(0)).await?) }).await?;

@@ -2,26 +2,18 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Applied, CheckError, Decision, ErrorKind, ManualClock, Mode, RateLimiter, Request, StoreError,
-};
-use tokio::time::{Instant, timeout};
+use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, ManualClock, Mode, RateLimiter, StoreError};
 
 use super::beside::{Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::in_time::{self, in_time};
 use crate::printed::shows;
 use crate::subject::Handle;
 
 type Limiter = RateLimiter<Handle, ManualClock>;
-
-/// The time limit of a call, whatever the server does.
-const IN_TIME: Duration = Duration::from_secs(10);
-
-/// The time limit of a handle's recovery after the server's.
-const RECOVERED: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = [
@@ -68,15 +60,14 @@ fn limiter(bench: &Bench) -> CaseResult<Limiter> {
 
 /// The result of a check, which must end in time.
 async fn check<'l>(limiter: &'l Limiter, key: &str) -> CaseResult<Result<Decision<'l>, StoreError>> {
-    let began = Instant::now();
-    match timeout(IN_TIME, limiter.check(key)).await {
-        Err(_) => {
-            Err(Failure::new(format!("a claim hung: no answer and no error after {:?}", began.elapsed())))
+    in_time("a claim", async {
+        match limiter.check(key).await {
+            Ok(decision) => Ok(Ok(decision)),
+            Err(CheckError::Store(error)) => Ok(Err(error)),
+            Err(error) => Err(error.into()),
         }
-        Ok(Ok(decision)) => Ok(Ok(decision)),
-        Ok(Err(CheckError::Store(error))) => Ok(Err(error)),
-        Ok(Err(error)) => Err(error.into()),
-    }
+    })
+    .await
 }
 
 /// The check must end in time, with an error.
@@ -89,17 +80,7 @@ async fn fails(limiter: &Limiter, key: &str) -> CaseResult<StoreError> {
 
 /// Checks that the handle recovers by itself.
 async fn recovers<'l>(limiter: &'l Limiter, key: &str) -> CaseResult<Decision<'l>> {
-    let began = Instant::now();
-    loop {
-        match check(limiter, key).await? {
-            Ok(decision) => return Ok(decision),
-            Err(error) => {
-                let since = began.elapsed();
-                ensure!(since < RECOVERED, "still an error {since:?} after the server works again: {error}");
-            }
-        }
-        pause(Duration::from_millis(50)).await;
-    }
+    Ok(in_time::recovers(|| check(limiter, key)).await?.0)
 }
 
 async fn killed(bench: Bench) -> CaseResult {
@@ -166,7 +147,9 @@ async fn over_admitted(bench: Bench) -> CaseResult {
     let (mut taken, mut unknown) = (0, 0);
     for round in 0..3 {
         for _ in 0..4 {
-            taken += u64::from(recovers(&limiter, "k").await?.allowed());
+            let (decision, maybe) = in_time::recovers(|| check(&limiter, "k")).await?;
+            taken += u64::from(decision.allowed());
+            unknown += maybe;
         }
         control.freeze().await?;
         let calls = (0..5).map(|_| check(&limiter, "k"));
@@ -236,19 +219,18 @@ async fn every_method(bench: Bench) -> CaseResult {
 
 /// Checks that every method ends in time, with an error.
 async fn all_fail(bench: &Bench, limiter: &Limiter, decision: &Decision<'_>, server: &str) -> CaseResult {
-    let late = |what| move |_| Failure::new(format!("{what} hung: no answer after {IN_TIME:?}"));
     let limit = limit("1000/3000d")?;
     let slice = |key| Slice { now: START, mode: Mode::Charge, parts: vec![Part::new(&limit, key, 1)] };
     let slices = ["a", "b", "c"].map(slice);
-    let answers = timeout(IN_TIME, put_many(&bench.store, &slices)).await.map_err(late("a batch"))??;
+    let answers = in_time("a batch", put_many(&bench.store, &slices)).await?;
     ensure!(answers.iter().all(Result::is_err), "{server} decided a batch: {answers:?}");
-    let refund = timeout(IN_TIME, limiter.refund(decision)).await.map_err(late("a refund"))?;
+    let refund = in_time("a refund", async { Ok(limiter.refund(decision).await) }).await?;
     ensure!(refund.is_err(), "{server} took a refund");
-    let reset = timeout(IN_TIME, limiter.reset("k")).await.map_err(late("a reset"))?;
+    let reset = in_time("a reset", async { Ok(limiter.reset("k").await) }).await?;
     ensure!(reset.is_err(), "{server} did a reset");
-    let forced = timeout(IN_TIME, limiter.charge("k")).await.map_err(late("a forced charge"))?;
+    let forced = in_time("a forced charge", async { Ok(limiter.charge("k").await) }).await?;
     ensure!(forced.is_err(), "{server} made a forced charge");
-    let peek = timeout(IN_TIME, limiter.peek(Request::new("k"))).await.map_err(late("a peek"))?;
+    let peek = in_time("a peek", async { Ok(limiter.peek("k").await) }).await?;
     ensure!(peek.is_err(), "{server} answered a peek");
     Ok(())
 }

@@ -8,12 +8,11 @@ use super::atomic::still;
 use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
-use crate::clock::START;
-use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::clock::{MINUTE, START};
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::in_time::in_time;
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -53,7 +52,8 @@ pub(super) fn cases() -> Vec<Case> {
             "field-bugs/no-minting-under-contention",
             "Refills at many instants from many tasks create no extra token.",
             minting,
-        ),
+        )
+        .heavy(),
         Case::new(
             "field-bugs/remaining-only-falls",
             "While the clock stands still, `remaining` falls by the cost.",
@@ -73,8 +73,9 @@ pub(super) fn cases() -> Vec<Case> {
             "field-bugs/distinct-keys-do-not-deadlock",
             "Slices over many keys in all orders end.",
             deadlock,
-        ),
-        Case::new("field-bugs/hot-key", "Hundreds of claims on one key all get an answer.", hot_key),
+        )
+        .heavy(),
+        Case::new("field-bugs/hot-key", "Hundreds of claims on one key all get an answer.", hot_key).heavy(),
         Case::new(
             "field-bugs/negative-remaining",
             "An exceeded limit has zero units left, not fewer.",
@@ -250,11 +251,10 @@ async fn deadlock(bench: Bench) -> CaseResult {
             let Some((first, rest)) = distinct.split_first() else { return Ok(true) };
             let request =
                 rest.iter().fold(Request::new(first), |request, key| request.and(Request::new(key)));
-            admitted(promises, limiter.check(request).await)
+            admitted(promises, in_time("a slice", async { Ok(limiter.check(request).await) }).await?)
         }
     });
-    let late = |_| Failure::new("slices over many keys do not end within 30 s");
-    let found = tokio::time::timeout(Duration::from_secs(30), answers).await.map_err(late)??;
+    let found = answers.await?;
     if promises.decisions.are_exact_on_one_node() {
         ensure!(found.iter().all(|admitted| *admitted), "a slice was refused although all limits have room");
     }
@@ -268,10 +268,9 @@ async fn hot_key(bench: Bench) -> CaseResult {
         let own: Limits = kind.limit(1_000, MINUTE)?.into();
         let claims = storm(&handles, 300, |handle, _| {
             let limiter = still(handle, &own, START);
-            async move { admitted(promises, limiter.check("k").await) }
+            async move { admitted(promises, in_time("a claim", async { Ok(limiter.check("k").await) }).await?) }
         });
-        let late = |_| Failure::new(format!("300 claims on one key do not end within 30 s, {kind:?}"));
-        let found = tokio::time::timeout(Duration::from_secs(30), claims).await.map_err(late)??;
+        let found = claims.await?;
         let taken = found.iter().filter(|admitted| **admitted).count() as u64;
         ensure!(taken > 0, "none of 300 claims was admitted, {kind:?}");
         Trial::new(&bench, own).expect_left(1_000 - taken).await?;

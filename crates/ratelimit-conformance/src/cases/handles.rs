@@ -1,17 +1,14 @@
 //! The effect of a call through one handle is visible through all handles at once, whatever they have seen before.
 
-use std::time::Duration;
-
 use ratelimit_core::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::Bench;
 use crate::case::Case;
+use crate::clock::DAYS;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 use crate::subject::Handle;
-
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
 /// The call of the first handle, and the suffix of a case's name.
 const DONE: [(Done, &str); 7] = [

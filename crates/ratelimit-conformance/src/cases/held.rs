@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, ErrorKind, Limit, Mode};
+use ratelimit_core::{Applied, Decisions, ErrorKind, Limit, Mode};
 
 use super::beside::{Part, forget, put};
-use super::cancelled::in_time;
 use super::contended::may_contend;
 use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};
 use crate::failure::{CaseResult, ensure};
+use crate::in_time::in_time;
 
 /// What others do to the meter while the claim waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ async fn one(bench: &Bench, limit: &Limit, meanwhile: Meanwhile) -> CaseResult {
         Err(_) => others.await?, // they wait for the claim
     };
     let claimed = in_time("the claim", async { claim.await? }).await?;
-    let is_exact = bench.promises().decisions.are_exact_on_one_node();
+    let is_exact = bench.promises().decisions != Decisions::Conservative;
     if !is_exact && !charged.as_ref().is_ok_and(|answer| answer.admitted) {
         // It may refuse next to the claim, and nothing is next to this one.
         charged = put(&bench.store, START, Mode::Charge, &[part.of(units)]).await?;
@@ -84,6 +84,9 @@ async fn one(bench: &Bench, limit: &Limit, meanwhile: Meanwhile) -> CaseResult {
     ensure!(charged.admitted, "what fits beside the claim was refused, {limit}: {charged:?}");
     let left = put(&bench.store, START, Mode::Peek, &[part.of(0)]).await??.verdicts[0].remaining;
     let what = format!("{left} of 10 are left, {limit}, and the claim got {claimed:?}");
+    // It fits before the others and after them.
+    let is_refused = claimed.as_ref().is_ok_and(|answer| !answer.admitted);
+    ensure!(!is_exact || !is_refused, "a claim that fits was refused, {limit}: {claimed:?}");
     match (meanwhile, &claimed) {
         // It comes before the reset or after it.
         (Meanwhile::ResetAndCharge, _) => ensure!(left <= 1, "after a reset and nine units {what}"),

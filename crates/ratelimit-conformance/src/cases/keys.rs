@@ -1,13 +1,11 @@
 //! Keys are opaque: any bytes, any length, and no two share a meter.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
+use std::collections::BTreeSet;
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{DAYS, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::printed::shows;
@@ -117,7 +115,7 @@ async fn hundred_thousand(bench: Bench) -> CaseResult {
     let key: Vec<u8> = (0_u8..=250).cycle().take(100_000).collect();
     let all = Trial::new(&bench, limit("2/3000d")?);
     for kind in Kind::ALL {
-        let trial = all.under(kind.limit(2, Duration::from_secs(3_000 * 86_400))?).key(&key);
+        let trial = all.under(kind.limit(2, DAYS)?).key(&key);
         trial.admit(2).await?;
         trial.refuse(1).await?;
         trial.limiter.reset(&key).await?;

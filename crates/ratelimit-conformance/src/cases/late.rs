@@ -7,12 +7,10 @@ use ratelimit_core::{Mode, Timestamp};
 use super::beside::{Beside, Part, Slice, after, earlier};
 use crate::bench::Bench;
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{SECOND, START};
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Long enough that no store may remove a meter by the time of the newest caller.
 const PERIOD: Duration = Duration::from_secs(40 * 86_400);

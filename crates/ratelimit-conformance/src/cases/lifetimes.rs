@@ -9,11 +9,9 @@ use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;
 use crate::bench::Bench;
 use crate::case::Case;
-use crate::clock::{START, pause};
+use crate::clock::{HOUR, START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Units of each meter.
 pub(super) const ALL: u64 = 4;
@@ -71,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(FORGOTTEN.map(|(name, ways)| {
         Case::new(
             format!("lifetimes/forgotten-after-{name}"),
-            "In real time: meters last written in these ways are removed without further calls.",
+            "In real time: meters last written in these ways are removed without further calls on them, while another is in use.",
             move |bench| forgotten(bench, ways),
         )
         .any_time()
@@ -243,8 +241,7 @@ async fn in_real_time(bench: Bench) -> CaseResult {
             let wait = fits_at.since(now);
             pause(wait.saturating_sub(Duration::from_millis(200))).await;
             for _ in 0..3 {
-                beside.set(clock.now());
-                beside.stands(&[meters[0].clone()], &what).await?;
+                beside.stands_now(&[meters[0].clone()], &what).await?;
                 pause(Duration::from_millis(120)).await;
             }
             CaseResult::Ok(())

@@ -8,15 +8,10 @@ use super::beside::{Part, Slice, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{START, pause};
-use crate::failure::{CaseResult, Failure, ensure};
+use crate::failure::{CaseResult, ensure};
+use crate::in_time::{self, in_time};
 use crate::printed::shows;
 use crate::subject::Handle;
-
-/// The time limit of a call with a lost answer.
-const IN_TIME: Duration = Duration::from_secs(10);
-
-/// The time limit of a handle's recovery.
-const RECOVERED: Duration = Duration::from_secs(30);
 
 /// The prefix of keys: no error may contain it.
 const KEY: &str = "very-secret";
@@ -84,8 +79,7 @@ async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
     recovers(&handle, &part).await?;
     proxy.hold_answers();
     let asked = ask(&handle, call, &part, charged.verdicts[0].receipt);
-    let ended = tokio::time::timeout(IN_TIME, asked).await;
-    let ended = ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
+    let ended = in_time(&format!("{call:?}"), asked).await?;
     ensure!(ended.is_err(), "{call:?} got an answer that had not come");
     proxy.let_answers_go();
     // The late answer, which reports another count, must not go to another call.
@@ -126,7 +120,7 @@ async fn judge(store: &Handle, call: Call, part: &Part, ended: &Result<(), Store
 
 async fn lost(bench: Bench, call: Call) -> CaseResult {
     if !is_in_time(&bench, call) {
-        return Err(Failure::not_applicable("the protocol needs a round trip for each command"));
+        bench.sends_together()?;
     }
     let (proxy, mut handle) = bench.through_proxy().await?;
     for text in ["1000/3000d", "1000/3000d burst 1000", "1000/3000d log"] {
@@ -138,10 +132,9 @@ async fn lost(bench: Bench, call: Call) -> CaseResult {
             let charged = put(&bench.store, START, Mode::Charge, &[part.of(100)]).await??;
             let receipt = charged.verdicts[0].receipt;
             proxy.lose_answers(once);
-            let ended = tokio::time::timeout(IN_TIME, ask(&handle, call, &part, receipt)).await;
+            let ended = in_time(&format!("{call:?}"), ask(&handle, call, &part, receipt)).await;
             proxy.lose_no_answers();
-            let ended =
-                ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
+            let ended = ended?;
             if !bench.reconnects {
                 handle = bench.space.open_at(proxy.address()).await?;
             }
@@ -186,18 +179,8 @@ async fn ask(
 
 /// Checks that the handle recovers by itself.
 async fn recovers(handle: &Handle, part: &Part) -> CaseResult {
-    let began = tokio::time::Instant::now();
-    loop {
-        match put(handle, START, Mode::Peek, std::slice::from_ref(part)).await? {
-            Ok(_) => return Ok(()),
-            Err(error) => ensure!(
-                began.elapsed() < RECOVERED,
-                "still an error {:?} after answers come again: {error}",
-                began.elapsed()
-            ),
-        }
-        pause(Duration::from_millis(20)).await;
-    }
+    in_time::recovers(|| put(handle, START, Mode::Peek, std::slice::from_ref(part))).await?;
+    Ok(())
 }
 
 /// The remaining units after all calls in flight have reached the server.

@@ -5,16 +5,14 @@ use std::time::Duration;
 use ratelimit_core::{Answer, Mode, StoreError, Timestamp};
 
 use super::beside::{Part, Slice, give_back, put, put_many};
-use super::cancelled::in_time;
 use super::contended::may_contend;
 use crate::bench::{Bench, storm};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{HOUR, START};
 use crate::failure::{CaseResult, Failure, ensure};
+use crate::in_time::in_time;
 use crate::kind::Kind;
 use crate::subject::Handle;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Units of each meter: more than are taken concurrently.
 const ALL: u64 = 6_000;
@@ -52,7 +50,7 @@ async fn mixed(bench: Bench, when: Duration) -> CaseResult {
             let (bench, parts) = (bench.clone(), [part.clone(), other.clone()]);
             async move { one(&bench, &handle, number, now, &parts).await }
         });
-        let calls = in_time("some of the calls", calls).await?;
+        let calls = calls.await?;
         let [taken, back] =
             [0, 1].map(|which| calls.iter().map(|units: &[u64; 2]| units[which]).sum::<u64>());
         // A refund to a queue returns nothing while other calls have later turns. Under contention, a store may also have
@@ -97,7 +95,7 @@ async fn one(
                     slice(second, &[part.of(3), other.of(1)]),
                     slice(Mode::Peek, &[part.of(3)]),
                 ];
-                put_many(handle, &slices).await?
+                in_time("a batch", put_many(handle, &slices)).await?
             }
             3 => vec![put(handle, now, Mode::Force, &[part.of(3)]).await?],
             _ => vec![put(handle, now, Mode::Peek, &[part.of(3)]).await?],

@@ -1,16 +1,13 @@
 //! Meters with names that stores have confused, in every operation.
 
-use std::time::Duration;
-
 use ratelimit_core::{Limit, Mode};
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::DAYS;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
-
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
 /// Keys that collide under a 32-bit hash: CRC-32, DJB2, Java's, Adler-32, FNV-1a and FNV-1, Murmur 3, prefixes of MD5, SHA-1
 /// and SHA-256, halves of SipHash.

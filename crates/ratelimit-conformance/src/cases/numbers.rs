@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MAX_UNITS, MeterId, Mode, Timestamp};
+use ratelimit_core::{Limit, MAX_UNITS, Mode, Timestamp};
 
-use super::beside::{Beside, Part};
+use super::beside::{Beside, Part, put};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{DAY, DAYS, HOUR, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
-const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(86_400);
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 const WINDOWS: [Kind; 4] = [Kind::Fixed, Kind::Sliding, Kind::Segmented, Kind::Strict];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -81,12 +78,11 @@ pub(super) fn cases() -> Vec<Case> {
 async fn cost_above(bench: Bench, kind: Kind) -> CaseResult {
     let limit = kind.limit(5, HOUR)?;
     let trial = Trial::new(&bench, limit.clone());
-    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
     for used in [0, 2, 3] {
         for cost in [6, 7, 10_000, MAX_UNITS] {
-            let claims = [Claim { id, cost, meter: limit.meter_for(b"k") }];
+            let parts = [Part::new(&limit, "k", cost)];
             for mode in [Mode::Charge, Mode::Peek] {
-                let answer = bench.store.claim(Claims::new(START, mode, &claims)?).await?;
+                let answer = put(&bench.store, START, mode, &parts).await??;
                 ensure!(!answer.admitted, "{mode:?} of {cost} was admitted by a limit of 5: {answer:?}");
                 ensure_eq!(answer.verdicts[0].fits_at, None, "when a cost of {cost} would fit");
             }

@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, Request};
+use ratelimit_core::{CheckError, Limits, Request};
 
 use super::atomic::still;
+use super::contended::may_contend;
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{HOUR, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -86,7 +85,7 @@ async fn redis_rate(bench: Bench) -> CaseResult {
 async fn concurrent(bench: Bench) -> CaseResult {
     let limits: Limits = limit("500/h burst 500")?.into();
     let handles = bench.handles(4).await?;
-    let conservative = bench.promises().decisions == Decisions::Conservative;
+    let promises = bench.promises();
     let taken = storm(&handles, 40, |handle, number| {
         let limiter = still(handle, &limits, START);
         async move {
@@ -94,7 +93,7 @@ async fn concurrent(bench: Bench) -> CaseResult {
             let answer = limiter.take_up_to(Request::new("k").cost(most)).await;
             let units = match answer {
                 Ok((units, _)) => units,
-                Err(_) if conservative => 0,
+                Err(CheckError::Store(error)) if may_contend(promises, &error) => 0,
                 Err(error) => return Err(error.into()),
             };
             ensure!(units <= most, "{units} units were taken of {most}");

@@ -8,11 +8,9 @@ use super::atomic::still;
 use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{MINUTE, START};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

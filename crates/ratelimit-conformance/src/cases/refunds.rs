@@ -6,12 +6,10 @@ use ratelimit_core::{CounterStore, MeterId, Refund, Request};
 
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{MINUTE, START};
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(

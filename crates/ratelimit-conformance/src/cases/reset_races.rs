@@ -1,20 +1,16 @@
 //! Batches on several keys, one of which is reset meanwhile.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
+use std::sync::Arc;
 
 use super::beside::{Part, forget};
 use super::contended::admitted;
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{HOUR, START};
 use crate::failure::{CaseResult, ensure};
 use crate::kind::Kind;
 use crate::subject::Handle;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Rounds of a case. Each has new keys.
 const ROUNDS: usize = 30;

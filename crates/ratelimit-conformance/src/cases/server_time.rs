@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Claim, Claims, Clock, CounterStore, Decisions, MeterId, Mode, RateLimiter, SystemClock, Timestamp,
-};
+use ratelimit_core::{Clock, Decisions, Mode, RateLimiter, SystemClock, Timestamp};
 
 use super::beside::{Part, Slice, put, put_many};
 use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
-use crate::clock::{START, pause};
+use crate::clock::{DAYS, HOUR, START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -50,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn exact_burst(bench: Bench, kind: Kind) -> CaseResult {
     // Long enough that no unit returns meanwhile.
-    let limit = kind.limit(50, Duration::from_secs(3_000 * 86_400))?;
+    let limit = kind.limit(50, DAYS)?;
     let (handles, promises) = (bench.handles(3).await?, bench.promises());
     let found = storm(&handles, 120, |handle, _| {
         let limiter = RateLimiter::new(handle, limit.clone());
@@ -92,10 +88,8 @@ async fn wait_as_told(bench: Bench, kind: Kind) -> CaseResult {
 
 /// Claims a unit by this caller's clock.
 async fn claim(bench: &Bench, now: Timestamp) -> CaseResult<(bool, Timestamp)> {
-    let limit = limit("3/3000d log")?;
-    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
-    let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
-    let answer = bench.store.claim(Claims::new(now, Mode::Charge, &claims)?).await?;
+    let part = Part::new(&limit("3/3000d log")?, "k", 1);
+    let answer = put(&bench.store, now, Mode::Charge, &[part]).await??;
     Ok((answer.admitted, answer.now))
 }
 
@@ -115,9 +109,8 @@ async fn ignores_callers(bench: Bench) -> CaseResult {
 }
 
 async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
-    let day = Duration::from_secs(86_400);
-    let (first, second) = (kind.limit(3, day)?, kind.builder(3, day).name("second").build()?);
-    let ahead = SystemClock::new().now() + day * 3_000;
+    let (first, second) = (kind.limit(3, DAYS)?, kind.builder(3, DAYS).name("second").build()?);
+    let ahead = SystemClock::new().now() + DAYS * 4;
     for now in [ahead, Timestamp::EPOCH, START] {
         let part = |key: &str| Part::new(&first, format!("{key} {now:?}"), 3);
         let slice = |key: &str| Slice { now, mode: Mode::Charge, parts: vec![part(key)] };
@@ -142,7 +135,7 @@ async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
             // All three units are free again after two windows at the latest.
             let fits_at = refused.verdicts[0].fits_at;
             ensure!(
-                fits_at <= Some(refused.now + day * 2),
+                fits_at <= Some(refused.now + DAYS * 2),
                 "{key} by {now:?} is told to come at {fits_at:?}"
             );
         }
@@ -162,7 +155,7 @@ async fn never_back(bench: Bench) -> CaseResult {
 
 async fn refund(bench: Bench) -> CaseResult {
     for kind in Kind::ALL {
-        let limiter = bench.real(kind.limit(5, Duration::from_secs(3_000 * 86_400))?);
+        let limiter = bench.real(kind.limit(5, DAYS)?);
         let decision = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
         ensure!(decision.allowed(), "5 of 5 were refused: {decision:?}");
         limiter.refund(&decision).await?;

@@ -1,18 +1,13 @@
 //! Resets and refunds of several meters in one call: each meter is handled, whatever the others are.
 
-use std::time::Duration;
-
 use ratelimit_core::{Mode, Timestamp};
 
 use super::beside::{Beside, Part, after};
 use crate::bench::Bench;
 use crate::case::Case;
-use crate::clock::START;
+use crate::clock::{DAYS, HOUR, START};
 use crate::failure::CaseResult;
 use crate::kind::Kind;
-
-const HOUR: Duration = Duration::from_secs(3_600);
-const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = vec![

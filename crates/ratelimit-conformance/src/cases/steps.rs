@@ -7,16 +7,11 @@ use ratelimit_core::{Decision, Limits};
 use super::atomic::exactly;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{HOUR, MINUTE, SECOND, START, TICK};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::trial::Trial;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-const TICK: Duration = Duration::from_nanos(1);
-
 pub(super) fn cases() -> Vec<Case> {
     let cases = [
         Case::new(

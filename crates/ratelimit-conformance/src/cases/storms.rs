@@ -13,14 +13,11 @@ use super::beside::{Part, earlier, give_back, put};
 use super::contended::may_contend;
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{HOUR, START, TICK};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::subject::Handle;
 use crate::trial::Trial;
-
-const HOUR: Duration = Duration::from_secs(3_600);
-const TICK: Duration = Duration::from_nanos(1);
 
 /// Units of each meter.
 const ALL: u64 = 40;
@@ -68,6 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
             // count units for longer.
             if matches!(state, Before::TwoRates) { case.needs(Need::OneCount) } else { case }
         })
+        .map(Case::heavy)
         .collect();
     cases.extend(
         Case::for_each(
@@ -77,7 +75,7 @@ pub(super) fn cases() -> Vec<Case> {
             across_a_turn,
         )
         .into_iter()
-        .map(|case| case.needs(Need::OrderedTime).needs(Need::ExactPerKey)),
+        .map(|case| case.needs(Need::OrderedTime).needs(Need::ExactPerKey).heavy()),
     );
     cases.push(
         Case::new(
@@ -85,7 +83,8 @@ pub(super) fn cases() -> Vec<Case> {
             "In real time: bursts that start while the store may expire the meter admit no more than the limit.",
             while_meters_expire,
         )
-        .any_time(),
+        .any_time()
+        .heavy(),
     );
     cases
 }
@@ -251,8 +250,7 @@ async fn while_meters_expire(bench: Bench) -> CaseResult {
     let found = storm(&handles, 96, |handle, number| bursts(handle, number, begin)).await?;
     let mut of_key: HashMap<(Kind, usize), Vec<Answered>> = HashMap::new();
     found.into_iter().flatten().for_each(|(key, answered)| of_key.entry(key).or_default().push(answered));
-    // Whoever comes first to a new meter is admitted.
-    let least = if bench.promises().decisions == Decisions::Conservative { 1 } else { QUOTA };
+    let least = if bench.promises().decisions == Decisions::Conservative { 0 } else { QUOTA };
     for (kind, key) in SHORT_KINDS.into_iter().flat_map(|kind| (0..KEYS).map(move |key| (kind, key))) {
         let mut answered = of_key.remove(&(kind, key)).unwrap_or_default();
         let admitted = answered.len() as u64;

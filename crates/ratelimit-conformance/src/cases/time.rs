@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, Claim, Claims, CounterStore, Limits, MeterId, Mode};
+use ratelimit_core::{CLOCK_SLACK, Limits, Mode};
 
 use super::atomic::still;
+use super::beside::{Part, put};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{MINUTE, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
-const MINUTE: Duration = Duration::from_secs(60);
 const SLACK: Duration = CLOCK_SLACK;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -148,12 +148,10 @@ async fn only_charges(bench: Bench) -> CaseResult {
 }
 
 async fn callers_instant(bench: Bench) -> CaseResult {
-    let limit = limit("5/min")?;
-    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
-    let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
+    let one = [Part::new(&limit("5/min")?, "k", 1)];
     let newest = START + MINUTE;
     for now in [newest, START + (MINUTE - SLACK), newest] {
-        let answer = bench.store.claim(Claims::new(now, Mode::Charge, &claims)?).await?;
+        let answer = put(&bench.store, now, Mode::Charge, &one).await??;
         ensure_eq!(answer.now, now, "the instant of the answer");
         ensure_eq!(answer.verdicts[0].receipt, newest, "the receipt of a charge as of the newest instant");
         ensure_eq!(answer.verdicts[0].ready_at, now, "when the units may be used");

@@ -8,11 +8,9 @@ use super::atomic::still;
 use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
-use crate::clock::START;
+use crate::clock::{SECOND, START};
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::trial::Trial;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

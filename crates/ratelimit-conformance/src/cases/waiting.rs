@@ -8,12 +8,10 @@ use super::atomic::still;
 use super::contended::may_contend;
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
-use crate::clock::{START, pause};
+use crate::clock::{MINUTE, START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
