@@ -3,16 +3,16 @@
 mod grpc;
 mod problem;
 mod refusal;
+mod respond;
 
 use http::Response;
-
-use crate::{Head, headers};
 
 pub use grpc::Grpc;
 pub use problem::Problem;
 pub use refusal::{Reason, Refusal};
 
 pub(crate) use refusal::Refused;
+pub(crate) use respond::refuse;
 
 /// Builds the response to a refused request. [`Problem`] is the default. For an answer of your own, pass a closure to
 /// [`RateLimitLayer::answer_with`](crate::RateLimitLayer::answer_with). You need not implement this trait: use it for
@@ -49,14 +49,4 @@ where
     fn answer(&self, refusal: &Refusal<'_>) -> Response<B> {
         self(refusal)
     }
-}
-
-/// Builds the complete response to a refused request, with its fields.
-pub(crate) fn refuse<B>(answers: &impl Answer<B>, mut refused: Refused, request: Head<'_>) -> Response<B> {
-    let mut response = answers.answer(&Refusal { refused: &refused, request });
-    if !grpc::is_grpc(response.headers()) {
-        headers::refusal(response.headers_mut(), refused.retry_after);
-        refused.lines.write(response.headers_mut());
-    }
-    response
 }
