@@ -52,7 +52,7 @@ impl Failure {
         self.followed_by(|| {
             format!(
                 "\n     a call exceeded the store's own time limit while {calls} tasks made calls at once: raise the store's \
-                 time limit for the suite (less than 10 s), or use fewer --jobs"
+                 time limit for the suite (less than 10 s)"
             )
         })
     }

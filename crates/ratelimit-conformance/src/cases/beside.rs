@@ -224,15 +224,34 @@ impl Beside {
     /// if the answer took so long that the store may have removed the meter by its server's clock.
     pub(super) async fn stands_now(&mut self, parts: &[Part], when: &str) -> CaseResult {
         for (part, cost) in parts.iter().flat_map(|part| [(part, 0), (part, 1)]) {
-            let asked = Instant::now();
-            let slice = Slice { now: SystemClock::new().now(), mode: Mode::Peek, parts: vec![part.of(cost)] };
-            let found = put(&self.set(slice.now).handle, slice.now, slice.mode, &slice.parts).await??;
-            let compared = self.check(&slice, found);
-            if !is_long_ago(asked) {
-                compared.map_err(|failure| after(when, failure))?;
-            }
+            let now = SystemClock::new().now();
+            let compared = self.claim_as_of(now, Mode::Peek, part.of(cost), false).await;
+            compared.map_err(|failure| after(when, failure))?;
         }
         Ok(())
+    }
+
+    /// Makes a claim at `now`, the present, as a batch of one if `in_batch`, and compares the answer with that of the model.
+    /// Returns `false` if they differ but the answer took so long that the store may have removed the meter by its server's
+    /// clock.
+    pub(super) async fn claim_as_of(
+        &mut self,
+        now: Timestamp,
+        mode: Mode,
+        part: Part,
+        in_batch: bool,
+    ) -> CaseResult<bool> {
+        let asked = Instant::now();
+        let slice = [Slice { now, mode, parts: vec![part] }];
+        let mut found = if in_batch {
+            in_time("a batch", put_many(&self.handle, &slice)).await?
+        } else {
+            vec![put(&self.handle, now, mode, &slice[0].parts).await?]
+        };
+        match self.set(now).check(&slice[0], found.remove(0)?) {
+            Err(_) if is_long_ago(asked) => Ok(false),
+            compared => compared.map(|_| true),
+        }
     }
 
     fn check(&mut self, slice: &Slice, found: Answer) -> CaseResult<Answer> {

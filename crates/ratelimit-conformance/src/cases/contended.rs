@@ -1,6 +1,6 @@
 //! Calls that may end with a contention error, on stores that may refuse under contention.
 
-use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, Promises, StoreError};
+use ratelimit_core::{Applied, CheckError, Decision, Decisions, ErrorKind, Promises, StoreError};
 use tokio::task::yield_now;
 
 use crate::failure::CaseResult;
@@ -10,6 +10,11 @@ use crate::in_time::in_time;
 pub(super) fn may_contend(promises: Promises, error: &StoreError) -> bool {
     let is_contended = error.kind() == ErrorKind::Contended && error.applied() == Applied::No;
     is_contended && !promises.decisions.are_exact_on_one_node()
+}
+
+/// Whether the store may return this error from a call with a single key.
+pub(super) fn may_contend_on_one_key(promises: Promises, error: &StoreError) -> bool {
+    promises.decisions == Decisions::Conservative && may_contend(promises, error)
 }
 
 /// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.

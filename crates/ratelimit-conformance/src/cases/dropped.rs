@@ -7,6 +7,7 @@ use ratelimit_core::{Decisions, Limits, Mode, Request};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::cancelled::polled;
+use super::contended::may_contend;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{DAYS, START, pause};
@@ -135,13 +136,16 @@ async fn refused_slices(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-/// The units that are left of each of these meters.
-async fn left_of(store: &Handle, parts: &[Part]) -> CaseResult<Vec<u64>> {
+/// The units that are left of each of these meters; `None` while a dropped call still uses it.
+async fn left_of(store: &Handle, parts: &[Part]) -> CaseResult<Vec<Option<u64>>> {
     let peek = |part: &Part| Slice { now: START, mode: Mode::Peek, parts: vec![part.clone()] };
     let peeks: Vec<Slice> = parts.iter().map(peek).collect();
     let mut left = Vec::new();
     for answer in in_time("a batch", put_many(store, &peeks)).await? {
-        left.push(answer?.verdicts[0].remaining);
+        left.push(match answer {
+            Err(error) if may_contend(store.dyn_promises(), &error) => None,
+            answer => Some(answer?.verdicts[0].remaining),
+        });
     }
     Ok(left)
 }

@@ -7,13 +7,12 @@ use ratelimit_core::{Alignment, Clock, Mode, SystemClock, Timestamp};
 
 use tokio::time::Instant;
 
-use super::beside::{Beside, Part, Slice, after};
+use super::beside::{Beside, Part, after};
 use super::lifetimes::{ALL, WAYS, meters, write};
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::clock::{DAYS, SECOND, pause};
 use crate::failure::CaseResult;
-use crate::in_time::is_long_ago;
 use crate::kind::Kind;
 
 /// How long the meters are left alone or charged: a second, the ten seconds that stores may add, and two more.
@@ -95,17 +94,11 @@ async fn charged_by(bench: &Bench, call: &str, part: Part) -> CaseResult {
     let began = Instant::now();
     let mut beside = Beside::new(bench);
     while began.elapsed() < PAUSE {
-        let (asked, now) = (Instant::now(), clock.now());
-        let parts = vec![part.clone()];
-        let charged = match call {
-            "claims" => beside.set(now).claim(Mode::Charge, &parts).await.map(drop),
-            "batches" => beside.set(now).many(&[Slice { now, mode: Mode::Charge, parts }]).await.map(drop),
-            _ => beside.set(now).claim(Mode::Force, &parts).await.map(drop),
-        };
-        if charged.is_err() && is_long_ago(asked) {
-            return Ok(()); // the store may have removed by its server's clock what still counted
+        let mode = if call == "forced charges" { Mode::Force } else { Mode::Charge };
+        let compared = beside.claim_as_of(clock.now(), mode, part.clone(), call == "batches").await;
+        if !compared.map_err(|failure| after(&format!("{:?} of {call}", began.elapsed()), failure))? {
+            return Ok(());
         }
-        charged.map_err(|failure| after(&format!("{:?} of {call}", began.elapsed()), failure))?;
         pause(Duration::from_millis(250)).await;
     }
     Ok(())
