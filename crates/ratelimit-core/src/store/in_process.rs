@@ -12,7 +12,10 @@ use crate::{Answer, Claims, Refund, Timestamp};
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Ok(output),
-        Poll::Pending => Err(StoreError::new("the store", ErrorKind::Server, "it was not ready at once")),
+        Poll::Pending => {
+            let message = "a claim or a refund waited, which a `SyncCounterStore` must not";
+            Err(StoreError::new("the store", ErrorKind::Server, message).maybe_applied())
+        }
     }
 }
 

@@ -161,8 +161,8 @@ pub trait SyncCounterStore: CounterStore {
 
     /// [`CounterStore::refund`] without waiting.
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        // Never an error, by the contract.
-        let _ = at_once(self.refund(now, refunds));
+        let refunded = at_once(self.refund(now, refunds)).and_then(|refunded| refunded);
+        debug_assert!(refunded.is_ok(), "by the contract a refund neither waits nor fails: {refunded:?}");
     }
 
     /// [`CounterStore::reset`] without waiting.
