@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::layers::{BatchConfig, Batched};
-use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
@@ -51,6 +51,9 @@ impl ByNode {
     /// The node that decides this slice, if the slice can take the fast path and the node is known.
     fn node_of(&self, claims: &Claims<'_>) -> Option<Batched<OneNode>> {
         let calls = &self.calls;
+        if claims.len() != 1 || claims.mode() != Mode::Charge {
+            return None;
+        }
         let slot = slot_of(Single::of_slice(&calls.own(claims), calls.time)?.key);
         let node = calls.link.cluster()?.owner(slot)?;
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -79,11 +79,14 @@ impl RedisStore {
     ///
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Config::from_url("redis://127.0.0.1/").create_pool(Some(Runtime::Tokio1))?;
-    /// let store = RedisStore::with_pool(pool.clone(), RedisConfig::default());
+    /// let store = RedisStore::with_pool(pool.clone(), RedisConfig::default())?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Self
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`.
+    pub fn with_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Result<Self, StoreError>
     where
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
@@ -106,11 +109,14 @@ impl RedisStore {
     /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let nodes = vec!["redis://10.0.0.1/".to_owned(), "redis://10.0.0.2/".to_owned()];
     /// let pool = Config::from_urls(nodes).create_pool(Some(Runtime::Tokio1))?;
-    /// let store = RedisStore::with_cluster_pool(pool.clone(), RedisConfig::default());
+    /// let store = RedisStore::with_cluster_pool(pool.clone(), RedisConfig::default())?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn with_cluster_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Self
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`.
+    pub fn with_cluster_pool<M, W>(pool: Pool<M, W>, config: RedisConfig) -> Result<Self, StoreError>
     where
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,

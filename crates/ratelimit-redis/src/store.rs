@@ -78,12 +78,7 @@ impl RedisStore {
     /// certificates or the private key are not valid, or if there is no authority to trust. Without TLS, if any of them is
     /// set.
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
-        if config.prefix.contains("{}") {
-            // Redis hashes the whole key then, so the limits of one key would be in several slots.
-            return Err(error::misconfigured("the prefix must not contain `{}`"));
-        }
-        let link = Link::new(&config)?;
-        Ok(Self::on(link, config))
+        Self::on(Link::new(&config)?, config)
     }
 
     /// The calls, for operations that are not decisions, such as scans.
@@ -97,7 +92,11 @@ impl RedisStore {
     }
 
     /// A store on this link.
-    pub(crate) fn on(link: Link, config: RedisConfig) -> Self {
+    pub(crate) fn on(link: Link, config: RedisConfig) -> Result<Self, StoreError> {
+        if config.prefix.contains("{}") {
+            // Redis hashes the whole key then, so the limits of one key would be in several slots.
+            return Err(error::misconfigured("the prefix must not contain `{}`"));
+        }
         // On a cluster, a call shared by all nodes would wait for the slowest of them.
         let batch = config.batch.map(|batch| batch.timeout(config.timeout));
         let (by_node, together) = match link {
@@ -107,11 +106,11 @@ impl RedisStore {
             _ => (None, batch),
         };
         let calls = Calls::new(link, config);
-        Self {
+        Ok(Self {
             by_node: by_node.map(|batch| Arc::new(ByNode::new(calls.clone(), batch))),
             batched: together.map(|batch| Batched::with_config(calls.clone(), batch)),
             calls,
-        }
+        })
     }
 }
 

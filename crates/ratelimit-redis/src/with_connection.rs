@@ -1,5 +1,6 @@
 //! Stores on a connection that the program already has.
 
+use ratelimit_core::StoreError;
 use redis::Cmd;
 use redis::aio::ConnectionLike;
 use tokio::time::Instant;
@@ -44,15 +45,18 @@ impl RedisStore {
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = redis::Client::open("redis://127.0.0.1/")?;
     /// let connection = client.get_multiplexed_async_connection().await?;
-    /// let store = RedisStore::with_connection(connection.clone(), RedisConfig::default());
+    /// let store = RedisStore::with_connection(connection.clone(), RedisConfig::default())?;
     /// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`.
     pub fn with_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
         config: RedisConfig,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
         Self::on(Link::Provided(Provided::single(Shared(connection), "the given connection")), config)
     }
 
@@ -78,14 +82,17 @@ impl RedisStore {
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// let client = ClusterClientBuilder::new(["redis://10.0.0.1/", "redis://10.0.0.2/"]).retries(0).build()?;
     /// let connection = client.get_async_connection().await?;
-    /// let store = RedisStore::with_cluster_connection(connection, RedisConfig::default());
+    /// let store = RedisStore::with_cluster_connection(connection, RedisConfig::default())?;
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`.
     pub fn with_cluster_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
         config: RedisConfig,
-    ) -> Self {
+    ) -> Result<Self, StoreError> {
         Self::on(
             Link::Provided(Provided::cluster(Shared(connection), "the given cluster connection")),
             config,

@@ -68,11 +68,13 @@ fn check(error: &StoreError, kind: ErrorKind, applied: Applied) {
 async fn a_manager_reconnects_and_a_bare_connection_does_not() {
     let server = Server::start(&[]).await;
     let managed =
-        RedisStore::with_connection(manager(&server.url()).await.unwrap(), config(Duration::from_secs(5)));
+        RedisStore::with_connection(manager(&server.url()).await.unwrap(), config(Duration::from_secs(5)))
+            .unwrap();
     let bare = RedisStore::with_connection(
         connection(Client::open(server.url()).unwrap()).await.unwrap(),
         config(Duration::from_secs(5)),
-    );
+    )
+    .unwrap();
     for store in [&managed, &bare] {
         assert!(charge(store).await.unwrap().admitted);
     }
@@ -113,7 +115,7 @@ async fn the_connections_own_time_limit_may_be_shorter() {
     let limits = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_millis(200)));
     let client = Client::open(server.url()).unwrap();
     let connection = client.get_multiplexed_async_connection_with_config(&limits).await.unwrap();
-    let store = RedisStore::with_connection(connection, config(PATIENCE * 2));
+    let store = RedisStore::with_connection(connection, config(PATIENCE * 2)).unwrap();
     server.freeze().await;
     let error = charge(&store).await.unwrap_err();
     check(&error, ErrorKind::Timeout, Applied::Unknown);
@@ -163,7 +165,7 @@ async fn cluster_connections_must_be_passed_as_such() {
     let connection_to_it = client.get_async_connection().await.unwrap();
     let keys = ["a", "b", "c", "d", "e", "f"];
 
-    let wrong = RedisStore::with_connection(connection_to_it.clone(), config(PATIENCE));
+    let wrong = RedisStore::with_connection(connection_to_it.clone(), config(PATIENCE)).unwrap();
     // A call with all keys in one slot is decided.
     assert!(send_claim(&wrong, Mode::Charge, &["a"]).await.unwrap().admitted);
     let error = send_claim(&wrong, Mode::Charge, &keys).await.unwrap_err();
@@ -173,7 +175,7 @@ async fn cluster_connections_must_be_passed_as_such() {
 
     // A connection to one node is not a connection to the cluster.
     let node = connection(Client::open(cluster.urls()[0].as_str()).unwrap()).await.unwrap();
-    let wrong = RedisStore::with_connection(node, config(PATIENCE));
+    let wrong = RedisStore::with_connection(node, config(PATIENCE)).unwrap();
     let mut elsewhere = 0;
     for key in keys {
         if let Err(error) = send_claim(&wrong, Mode::Peek, &[key]).await {
@@ -183,7 +185,7 @@ async fn cluster_connections_must_be_passed_as_such() {
     }
     assert!(elsewhere > 0, "all keys are on one node");
 
-    let right = RedisStore::with_cluster_connection(connection_to_it, config(PATIENCE));
+    let right = RedisStore::with_cluster_connection(connection_to_it, config(PATIENCE)).unwrap();
     assert_eq!(right.promises().decisions, Decisions::ExactPerKey);
     let seen = send_claim(&right, Mode::Peek, &keys).await.unwrap();
     let left: Vec<_> = seen.verdicts.iter().map(|verdict| verdict.remaining).collect();
@@ -209,7 +211,7 @@ async fn a_cluster_client_without_retries_sends_a_call_once() {
                 Err(error) => assert!(error.is_timeout() || error.is_io_error(), "{error}"),
             }
         };
-        let store = RedisStore::with_cluster_connection(connection, config(PATIENCE / 2));
+        let store = RedisStore::with_cluster_connection(connection, config(PATIENCE / 2)).unwrap();
         assert_eq!(used(&store, key).await, 0);
         cluster.freeze().await.unwrap();
         // The client polls the calls that it repeats only when another call arrives.
@@ -242,8 +244,8 @@ mod pools {
     async fn waiting_for_the_pool_charges_nothing() {
         let server = Server::start(&[]).await;
         let pool = pool(&server.url(), 1).unwrap();
-        let store = RedisStore::with_pool(pool.clone(), config(Duration::from_millis(300)));
-        let patient = RedisStore::with_pool(pool.clone(), config(PATIENCE));
+        let store = RedisStore::with_pool(pool.clone(), config(Duration::from_millis(300))).unwrap();
+        let patient = RedisStore::with_pool(pool.clone(), config(PATIENCE)).unwrap();
         assert!(charge(&patient).await.unwrap().admitted);
         let held = pool.get().await.unwrap();
         let error = charge(&store).await.unwrap_err();
@@ -272,7 +274,7 @@ mod pools {
     async fn a_pool_reconnects_to_a_restarted_server() {
         let server = Server::start(&[]).await;
         let pool = pool(&server.url(), 2).unwrap();
-        let store = RedisStore::with_pool(pool, config(Duration::from_secs(5)));
+        let store = RedisStore::with_pool(pool, config(Duration::from_secs(5))).unwrap();
         assert!(charge(&store).await.unwrap().admitted);
         server.kill().await;
         // The pool sends a `PING` before it lends the connection, so the call is not sent.
@@ -286,7 +288,7 @@ mod pools {
     async fn waiting_for_the_pool_of_a_frozen_server_ends_at_the_deadline() {
         let server = Server::start(&[]).await;
         let pool = pool(&server.url(), 2).unwrap();
-        let store = RedisStore::with_pool(pool, config(Duration::from_millis(300)));
+        let store = RedisStore::with_pool(pool, config(Duration::from_millis(300))).unwrap();
         used(&store, "k").await;
         server.freeze().await;
         for _ in 0..3 {
@@ -295,4 +297,13 @@ mod pools {
         server.thaw().await;
         assert_eq!(used(&store, "k").await, 0);
     }
+}
+
+/// With it, a cluster would spread the limits of one key over several slots.
+#[tokio::test]
+async fn a_prefix_with_empty_braces_is_refused() {
+    let server = Server::start(&[]).await;
+    let config = config(PATIENCE).prefix("a{}:");
+    let error = RedisStore::with_connection(manager(&server.url()).await.unwrap(), config).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
 }

@@ -42,23 +42,23 @@ impl Way {
         Ok(match self {
             Self::Own => RedisStore::connect_with(config.clone()).await?,
             Self::Connection => {
-                RedisStore::with_connection(connection(Client::open(url)?).await?, config.clone())
+                RedisStore::with_connection(connection(Client::open(url)?).await?, config.clone())?
             }
-            Self::Manager => RedisStore::with_connection(manager(&url).await?, config.clone()),
+            Self::Manager => RedisStore::with_connection(manager(&url).await?, config.clone())?,
             Self::ClusterConnection => {
                 let client = ClusterClientBuilder::new(urls).retries(0).build()?;
-                RedisStore::with_cluster_connection(client.get_async_connection().await?, config.clone())
+                RedisStore::with_cluster_connection(client.get_async_connection().await?, config.clone())?
             }
             #[cfg(feature = "deadpool")]
-            Self::Pool => RedisStore::with_pool(pool(&url, 16)?, config.clone()),
+            Self::Pool => RedisStore::with_pool(pool(&url, 16)?, config.clone())?,
             #[cfg(feature = "deadpool")]
             Self::ClusterPool => {
                 let mut nodes = deadpool_redis::cluster::Config::from_urls(urls);
                 nodes.pool = Some(deadpool_redis::PoolConfig::new(16));
-                RedisStore::with_cluster_pool(nodes.create_pool(Some(Runtime::Tokio1))?, config.clone())
+                RedisStore::with_cluster_pool(nodes.create_pool(Some(Runtime::Tokio1))?, config.clone())?
             }
             #[cfg(feature = "deadpool")]
-            Self::SentinelPool => RedisStore::with_pool(sentinel_pool(&url)?, config.clone()),
+            Self::SentinelPool => RedisStore::with_pool(sentinel_pool(&url)?, config.clone())?,
         })
     }
 }
