@@ -10,7 +10,9 @@ use crate::distribution::Distribution;
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore).
 ///
-/// [`from_url`](Self::from_url) takes the address. Each field has a setter of the same name:
+/// [`from_url`](Self::from_url) takes the address. A store on a pool of yours does not use the servers, their distribution, the
+/// number of [`connections`](Self::connections), and what belongs to TLS and the log-in: these are the pool's. Each field has a
+/// setter of the same name:
 ///
 /// ```
 /// use ratelimit_memcached::MemcachedConfig;
@@ -50,7 +52,8 @@ pub struct MemcachedConfig {
     pub password: Option<String>,
     /// The prefix of every key: up to 64 visible ASCII characters without `!` and `#`.
     pub prefix: String,
-    /// The maximum duration of a call, including connecting, logging in, waiting for other calls, and the replies.
+    /// The maximum duration of a call, including connecting, logging in, waiting for other calls or for your pool, and
+    /// the replies.
     pub timeout: Duration,
     /// The number of connections to each server, used in turn. Calls on one connection do not wait for each other.
     pub connections: usize,
@@ -59,7 +62,7 @@ pub struct MemcachedConfig {
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
     /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused, and so is a server whose
-    /// items are smaller.
+    /// items are smaller. On a pool of yours the servers' size is not checked.
     pub max_item_size: usize,
 }
 

@@ -4,6 +4,7 @@
 //! are about to take back, and they would take them from a new counter. So a mark replaces the counter, and from then on
 //! the segment is counted under a name with this mark; see [`window`](crate::window).
 
+use ratelimit_core::kit::all_of;
 use ratelimit_core::{Claims, Meter, StoreError};
 use tokio::time::Instant;
 
@@ -38,7 +39,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         places.extend(past.iter().map(|key| batch.push(server, key, Command::Delete)));
     }
     let answers = batch.send(deadline).await;
-    places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
+    all_of(places.into_iter().map(|place| answers.reply(place).clone().map(drop)))?;
     let mut batch = Batch::new(&space.servers);
     for (server, key, before, lifetime) in former {
         if let Ok(Counter::Reset(former)) =

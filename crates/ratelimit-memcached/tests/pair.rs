@@ -127,3 +127,30 @@ async fn a_refund_of_which_one_server_is_dead_is_applied_on_the_other() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_reset_of_which_one_server_is_dead_is_applied_on_the_other() {
+    let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
+    let config = servers[0].config().servers(servers.iter().map(common::Server::address));
+    let store = MemcachedStore::connect_with(config).await.unwrap();
+    let keys: Vec<String> = (0..30).map(|nth| format!("user:{nth}")).collect();
+    let all = keys[1..].iter().fold(Request::new(&keys[0]), |all, key| all.and(Request::new(key)));
+    for limit in ["10/h", "10/h burst 10"] {
+        let limiter = limiter(&store, limit);
+        assert!(limiter.check(&all).await.unwrap().allowed());
+        servers[0].kill().await;
+        let error = limiter.reset(&all).await.unwrap_err();
+        let CheckError::Store(error) = error else { panic!("{error}") };
+        let told = (error.kind(), error.applied());
+        assert_eq!(told, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
+        let mut alive = 0;
+        for key in &keys {
+            if let Ok(decision) = limiter.peek(key).await {
+                alive += 1;
+                assert_eq!(decision.remaining(), 10, "{limit}");
+            }
+        }
+        assert!(alive >= 5);
+        servers[0].restart().await;
+    }
+}
