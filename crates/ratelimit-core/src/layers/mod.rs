@@ -23,7 +23,8 @@
 //! | `ratelimit_fallback_total` | `error.type` | sets of claims that a fallback decided, by the kind of the store's error |
 //!
 //! With the feature `tracing`, a breaker emits an event when it opens (warn), when a probe fails (debug) and when it closes
-//! (info). No label and no event contains a key.
+//! (info); a fallback emits one each time that it decides (debug), with the store's error. No label and no event contains a
+//! key.
 
 #[cfg(feature = "tokio")]
 mod batch_config;

@@ -28,10 +28,13 @@ pub(super) fn called(call: &'static str, begun: Begun, clock: &impl Clock, error
     }
 }
 
-/// Records claims that the fallback has decided.
+/// Records claims that the fallback has decided, because of this error.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(super) fn fell_back(error: &StoreError) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_fallback_total", "error.type" => error.kind().as_str()).increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::debug!(%error, "the fallback decides");
 }
 
 /// Exports a zero for each change of a breaker: from a counter that begins at one, Prometheus does not see an increase.
