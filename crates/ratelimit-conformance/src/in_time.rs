@@ -23,8 +23,8 @@ pub(crate) async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult
     timeout(IN_TIME, call).await.map_err(late)?
 }
 
-/// Repeats a call that ends in time until it has no error, because the handle must recover by itself. Returns the answer, and how many of the
-/// calls with errors may have been applied.
+/// Repeats a call that ends in time until it has no error, because the handle must recover by itself. Returns the answer, and
+/// how many of the calls with errors may have been applied.
 pub(crate) async fn recovers<T, R>(call: impl Fn() -> R) -> CaseResult<(T, u64)>
 where
     R: Future<Output = CaseResult<Result<T, StoreError>>>,

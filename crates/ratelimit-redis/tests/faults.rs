@@ -5,38 +5,16 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::Server;
+use common::{NOW, Server, charge, check, id, meter};
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode, Refund,
-    StoreError, Time, Timestamp,
+    Applied, Claim, Claims, CounterStore, ErrorKind, Log, Meter, Mode, Refund, Time, Timestamp,
 };
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use tokio::io::AsyncWriteExt as _;
 
-const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
-
-fn id(scope: &str) -> MeterId<'_> {
-    MeterId { namespace: "", scope, key: b"k" }
-}
-
-fn meter(text: &str) -> Meter {
-    text.parse::<Limit>().unwrap().meter_for(b"k")
-}
-
-async fn charge(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
-    let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
-    store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
-}
-
 fn config(server: &Server) -> RedisConfig {
     RedisConfig::from_url(&server.url()).unwrap().timeout(Duration::from_secs(5))
-}
-
-fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
-    assert_eq!((error.kind(), error.applied(), error.is_retryable()), (kind, applied, retryable), "{error}");
-    assert!(error.address().is_some_and(|address| address.starts_with("127.0.0.1:")), "{error}");
-    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
 
 #[tokio::test]

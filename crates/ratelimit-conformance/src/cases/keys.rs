@@ -1,7 +1,8 @@
 //! Keys are opaque: any bytes, any length, and no two share a meter.
 
-use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
 use std::collections::BTreeSet;
+
+use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;

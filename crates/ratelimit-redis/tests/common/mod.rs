@@ -7,6 +7,11 @@ pub(crate) mod ways;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
+    Timestamp,
+};
+use ratelimit_redis::RedisStore;
 use ratelimit_testbed::{Redis, Settings, Testbed, Way};
 
 pub(crate) struct Server {
@@ -77,4 +82,28 @@ pub(crate) fn free_port() -> u16 {
     let number = port.number();
     std::mem::forget(port); // reserved until the tests end
     number
+}
+
+/// The instant of the callers.
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+pub(crate) fn id(scope: &str) -> MeterId<'_> {
+    MeterId { namespace: "", scope, key: b"k" }
+}
+
+pub(crate) fn meter(text: &str) -> Meter {
+    text.parse::<Limit>().unwrap().meter_for(b"k")
+}
+
+/// Charges one unit under the limit `text`.
+pub(crate) async fn charge(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
+    let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
+    store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
+}
+
+/// Checks what an error says, that it names the server, and that it does not contain the password.
+pub(crate) fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
+    assert_eq!((error.kind(), error.applied(), error.is_retryable()), (kind, applied, retryable), "{error}");
+    assert!(error.address().is_some_and(|address| address.starts_with("127.0.0.1:")), "{error}");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
 }
