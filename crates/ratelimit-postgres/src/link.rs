@@ -102,6 +102,7 @@ impl Link {
         R: for<'r> FromRow<'r, PgRow>,
     {
         let (_permit, mut active) = self.acquire(deadline).await?;
+        let sent_at = Instant::now();
         let sending = async {
             R::from_row(&call.send(active.connection(), &self.names, self.source.is_pooled()).await?)
         };
@@ -109,6 +110,8 @@ impl Link {
         match &result {
             Ok(Ok(_)) => self.source.give_back(active),
             Ok(Err(error)) if error::keeps_connection(error) => self.source.give_back(active),
+            // After a long wait for a connection, the time may just have been too short for the answer.
+            Err(_) if sent_at.elapsed() < self.config.timeout / 2 => self.source.hang_up(active),
             Ok(Err(_)) | Err(_) => {
                 self.source.hang_up(active);
                 // The idle connections are probably broken as well.

@@ -314,14 +314,51 @@ async fn calls_to_a_silent_server_time_out() {
     while claim(&store).await.is_err() {}
 }
 
-/// A store through a relay, with at least three idle connections.
-async fn relayed(schema: &Schema, timeout: Duration) -> (PostgresStore, Relay) {
+/// Nothing is wrong with the connections if a call was late only because it had waited for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waited_for_a_connection_closes_no_other() {
+    let schema = Schema::new();
+    let timeout = Duration::from_secs(4);
+    let (store, relay) = relayed(&schema, timeout, 2).await;
+    let opened = relay.opened();
+    let held = |rows| format!("BEGIN; SELECT FROM \"{}\".meters FOR UPDATE {rows}", schema.name);
+    let limits: [Limit; 2] = ["9/10s".parse().unwrap(), "9/10s name other".parse().unwrap()];
+    let mut holders = Vec::new();
+    for limit in &limits {
+        let claim = [claim_of(limit)];
+        store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap();
+        let mut holder = schema.connection().await;
+        sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(held("SKIP LOCKED"))).await.unwrap();
+        holders.push(holder);
+    }
+    let reset = |limit: &Limit| {
+        let (store, limit) = (store.clone(), limit.clone());
+        tokio::spawn(async move {
+            store.reset(Claims::new(NOW, Mode::Charge, &[claim_of(&limit)]).unwrap()).await
+        })
+    };
+    let [first, second] = [reset(&limits[0]), reset(&limits[0])];
+    tokio::time::sleep(timeout / 10).await;
+    let late = reset(&limits[1]);
+    tokio::time::sleep(timeout / 2).await;
+    drop(holders.remove(0));
+    for reset in [first, second] {
+        reset.await.unwrap().unwrap();
+    }
+    late.await.unwrap().unwrap_err();
+    claim(&store).await.unwrap();
+    assert_eq!(relay.opened(), opened, "the other connection was closed");
+}
+
+/// A store through a relay, with this many idle connections.
+async fn relayed(schema: &Schema, timeout: Duration, connections: usize) -> (PostgresStore, Relay) {
     schema.store().await;
     let server = options();
     let relay = Relay::to(&format!("{}:{}", server.get_host(), server.get_port())).await;
     let server = server.host("127.0.0.1").port(relay.port());
-    let store = connected(schema.config().server(server).timeout(timeout).migrate(false)).await;
-    while relay.opened() < 3 {
+    let config = schema.config().server(server).timeout(timeout).connections(connections).migrate(false);
+    let store = connected(config).await;
+    while relay.opened() < connections {
         let _ = tokio::join!(claim(&store), claim(&store), claim(&store));
     }
     (store, relay)
@@ -331,7 +368,7 @@ async fn relayed(schema: &Schema, timeout: Duration) -> (PostgresStore, Relay) {
 #[tokio::test]
 async fn connections_that_were_idle_for_long_are_not_used() {
     let schema = Schema::new();
-    let (store, relay) = relayed(&schema, Duration::from_secs(20)).await;
+    let (store, relay) = relayed(&schema, Duration::from_secs(20), 3).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
@@ -345,7 +382,7 @@ async fn connections_that_were_idle_for_long_are_not_used() {
 #[tokio::test]
 async fn a_time_out_closes_the_idle_connections() {
     let schema = Schema::new();
-    let (store, relay) = relayed(&schema, Duration::from_millis(500)).await;
+    let (store, relay) = relayed(&schema, Duration::from_millis(500), 3).await;
     let opened = relay.opened();
     relay.silence(opened);
     claim(&store).await.unwrap_err();
