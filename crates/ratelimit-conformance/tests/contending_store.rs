@@ -1,5 +1,6 @@
 //! A store that may be contended passes the cases with concurrent calls, although any of them may return a contention error.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,8 +8,8 @@ use async_trait::async_trait;
 use ratelimit_conformance::broken_stores::{Call, Flaw, TableStore};
 use ratelimit_conformance::{BoxError, Outcome, Space, Subject, Suite};
 use ratelimit_core::{
-    Answer, Claims, Clock, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, Refund, StoreError,
-    SystemClock, Time, Timestamp,
+    Answer, Claims, Clock, CounterStore, Decisions, DynCounterStore, ErrorKind, MeterId, Promises, Refund,
+    StoreError, SystemClock, Time, Timestamp,
 };
 use tokio::task::yield_now;
 
@@ -33,7 +34,15 @@ impl Flaw for ConservativeServer {
     }
 }
 
-/// Makes one call at a time. Any other call fails.
+/// The same that may refuse only calls with several keys.
+#[derive(Debug, Default)]
+struct PerKey;
+
+impl Flaw for PerKey {
+    const DECISIONS: Decisions = Decisions::ExactPerKey;
+}
+
+/// Makes one call at a time, or one with several keys if calls with one are exact. Any other call fails.
 #[derive(Debug)]
 struct Contending<F: Flaw> {
     store: TableStore<F>,
@@ -43,7 +52,15 @@ struct Contending<F: Flaw> {
 }
 
 impl<F: Flaw> Contending<F> {
-    async fn alone<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    async fn alone<T>(
+        &self,
+        ids: impl IntoIterator<Item = MeterId<'_>>,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let keys: HashSet<&[u8]> = ids.into_iter().map(|id| id.key).collect();
+        if F::DECISIONS == Decisions::ExactPerKey && keys.len() <= 1 {
+            return call.await;
+        }
         if self.busy.swap(true, Ordering::SeqCst) {
             self.failed.fetch_add(1, Ordering::SeqCst);
             return Err(StoreError::new("contending", ErrorKind::Contended, "another call is in progress"));
@@ -61,15 +78,15 @@ impl<F: Flaw> CounterStore for Contending<F> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.alone(self.store.claim(claims)).await
+        self.alone(claims.iter().map(|claim| claim.id), self.store.claim(claims)).await
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.alone(self.store.refund(now, refunds)).await
+        self.alone(refunds.iter().map(|refund| refund.id), self.store.refund(now, refunds)).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.alone(self.store.reset(claims)).await
+        self.alone(claims.iter().map(|claim| claim.id), self.store.reset(claims)).await
     }
 }
 
@@ -104,6 +121,16 @@ impl<F: Flaw> Space for OneStore<F> {
     }
 }
 
+const CONCURRENT: [&str; 7] = [
+    "atomic/",
+    "field-bugs/",
+    "storms/",
+    "deadlocks/",
+    "refunds/next-to",
+    "waiting/acquire-many",
+    "handles/",
+];
+
 async fn passes<F: Flaw>(filters: &[&str]) {
     let failed = Arc::new(AtomicUsize::new(0));
     let report = Suite::default()
@@ -119,8 +146,12 @@ async fn passes<F: Flaw>(filters: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn contention_errors_are_excused_in_every_case_with_concurrent_calls() {
-    let cases = ["atomic/", "storms/", "deadlocks/", "refunds/next-to", "waiting/acquire-many", "handles/"];
-    passes::<Conservative>(&cases).await;
+    passes::<Conservative>(&CONCURRENT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn contention_errors_of_calls_with_several_keys_are_excused_if_one_key_is_exact() {
+    passes::<PerKey>(&CONCURRENT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratelimit_core::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Timestamp,
+};
+use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
@@ -25,6 +28,11 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "fails-after-drops",
             "the claim after a dropped one fails",
             "cancelled/claims-sliding",
+        ),
+        BrokenStore::around::<OneAtATime>(
+            "contended-on-one-key",
+            "a store that is exact for each key reports contention from refunds of a single key",
+            "atomic/refunds-race-claims",
         ),
     ]
 }
@@ -71,6 +79,47 @@ impl<const WHEN: u8> CounterStore for Fails<WHEN> {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.meters.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.meters.reset(claims).await
+    }
+}
+
+/// Reports contention for a refund next to another one.
+#[derive(Debug)]
+struct OneAtATime {
+    meters: Arc<ReferenceStore>,
+    refunding: Arc<Mutex<()>>,
+}
+
+impl Around for OneAtATime {
+    type Shared = Mutex<()>;
+
+    fn around(meters: Arc<ReferenceStore>, refunding: Arc<Mutex<()>>) -> Self {
+        Self { meters, refunding }
+    }
+}
+
+impl CounterStore for OneAtATime {
+    fn promises(&self) -> Promises {
+        Promises::new(Decisions::ExactPerKey, self.meters.promises().time)
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.meters.claim(claims).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let Ok(_refunding) = self.refunding.try_lock() else {
+            return Err(StoreError::new(
+                "one at a time",
+                ErrorKind::Contended,
+                "another refund is under way",
+            ));
+        };
+        yield_now().await;
         self.meters.refund(now, refunds).await
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratelimit_core::{Decisions, Limits, MAX_CLAIMS, ManualClock, Mode, RateLimiter, Request, Timestamp};
 
 use super::beside::{Part, forget, put};
-use super::contended::{admitted, done};
+use super::contended::{admitted, done, on_several_keys};
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
@@ -183,7 +183,7 @@ async fn largest_slices(bench: Bench) -> CaseResult {
 
 async fn several_keys(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
-    let promises = bench.promises();
+    let promises = on_several_keys(bench.promises());
     let own: Limits = limit("40/h")?.into();
     let found = storm(&handles, 120, |handle, number| {
         let limiter = still(handle, &own, START);
@@ -400,7 +400,7 @@ async fn batches(bench: Bench) -> CaseResult {
 /// Batches of slices of three limits on two keys, of which fifty fit.
 async fn batches_of_slices(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
-    let promises = bench.promises();
+    let promises = on_several_keys(bench.promises());
     let three = limits(&THREE)?;
     let found = storm(&handles, 16, |handle, number| {
         let limiter = still(handle, &three, START);

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claim, Claims, Clock, CounterStore, Decisions, Limit, MeterId, Mode, Refund, StoreError,
-    SystemClock, Time, Timestamp,
+    Answer, Claim, Claims, Clock, CounterStore, Decisions, Limit, MeterId, Mode, Promises, Refund,
+    StoreError, SystemClock, Time, Timestamp,
 };
 
 use tokio::time::Instant;
 
-use super::contended::done;
+use super::contended::{done, on_several_keys};
 use super::sequence_parts::is_conservative;
 use crate::bench::Bench;
 use crate::clock::START;
@@ -112,7 +112,8 @@ pub(super) async fn give_back(
     charged: &[(Part, Timestamp)],
 ) -> CaseResult<Result<(), StoreError>> {
     let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
-    done(store.dyn_promises(), || store.refund(now, &refunds)).await
+    let promises = promises_with(store, charged.iter().map(|(part, _)| part));
+    done(promises, || store.refund(now, &refunds)).await
 }
 
 /// Resets meters on a store, again if it may be contended.
@@ -123,7 +124,16 @@ pub(super) async fn forget(
 ) -> CaseResult<Result<(), StoreError>> {
     let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
     let claims = Claims::new(now, Mode::Charge, &claims)?;
-    done(store.dyn_promises(), || store.reset(claims)).await
+    done(promises_with(store, parts), || store.reset(claims)).await
+}
+
+/// What a store promises for calls with these parts.
+pub(super) fn promises_with<'p>(store: &Handle, parts: impl IntoIterator<Item = &'p Part>) -> Promises {
+    let promises = store.dyn_promises();
+    let mut parts = parts.into_iter();
+    let first = parts.next();
+    let has_one_key = parts.all(|part| first.is_some_and(|first| first.key == part.key));
+    if has_one_key { promises } else { on_several_keys(promises) }
 }
 
 /// The store and the model.

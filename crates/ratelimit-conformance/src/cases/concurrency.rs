@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratelimit_core::{Decisions, RateLimiter};
 
 use super::atomic::exactly;
-use super::contended::{admitted, done, may_contend_on_one_key};
+use super::contended::{admitted, done, may_contend};
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::{SECOND, START, TICK, pause};
@@ -168,7 +168,7 @@ async fn at_work(bench: Bench) -> CaseResult {
                 working.fetch_sub(1, SeqCst);
                 // A store that may refuse under contention may also fail to renew or to return the old units.
                 match renewed {
-                    Err(error) if may_contend_on_one_key(promises, &error) => {}
+                    Err(error) if may_contend(promises, &error) => {}
                     renewed => ensure!(
                         renewed? || promises.decisions == Decisions::Conservative,
                         "a lease that holds was not renewed"

@@ -6,15 +6,18 @@ use tokio::task::yield_now;
 use crate::failure::CaseResult;
 use crate::in_time::in_time;
 
+/// What a store promises for calls with several keys: one that is exact for each key is conservative there.
+pub(super) fn on_several_keys(promises: Promises) -> Promises {
+    match promises.decisions {
+        Decisions::ExactPerKey => Promises::new(Decisions::Conservative, promises.time),
+        _ => promises,
+    }
+}
+
 /// Whether the store may return this error: nothing was done because of other calls.
 pub(super) fn may_contend(promises: Promises, error: &StoreError) -> bool {
     let is_contended = error.kind() == ErrorKind::Contended && error.applied() == Applied::No;
-    is_contended && !promises.decisions.are_exact_on_one_node()
-}
-
-/// Whether the store may return this error from a call with a single key.
-pub(super) fn may_contend_on_one_key(promises: Promises, error: &StoreError) -> bool {
-    promises.decisions == Decisions::Conservative && may_contend(promises, error)
+    is_contended && promises.decisions == Decisions::Conservative
 }
 
 /// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.

@@ -2,7 +2,7 @@
 
 use ratelimit_core::{Limit, Mode};
 
-use super::beside::{Part, Slice, forget, give_back, put, put_many};
+use super::beside::{Part, Slice, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
@@ -69,8 +69,7 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
         }
         let calls = storm(&handles, 64, |handle, number| {
             let limit = limit.clone();
-            let bench = bench.clone();
-            async move { one(&bench, &handle, call, &limit, number).await }
+            async move { one(&handle, call, &limit, number).await }
         });
         calls.await?;
         let (all, what) = if matches!(call, Call::Resets | Call::Everything) {
@@ -90,7 +89,7 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
 }
 
 /// Charges one unit of each key three times, and refunds all of them.
-async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: usize) -> CaseResult {
+async fn one(handle: &Handle, call: Call, limit: &Limit, number: usize) -> CaseResult {
     for round in 0..3 {
         let parts = parts(limit, number + round);
         let slice = |parts: &[Part]| Slice { now: START, mode: Mode::Charge, parts: parts.to_vec() };
@@ -113,7 +112,7 @@ async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: 
                 }
                 _ => Vec::new(),
             };
-            let promises = bench.promises();
+            let promises = promises_with(handle, &slice.parts);
             answer
                 .map(drop)
                 .or_else(|error| if may_contend(promises, &error) { Ok(()) } else { Err(error) })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::{Limits, Request};
 
 use super::atomic::still;
-use super::contended::admitted;
+use super::contended::{admitted, on_several_keys};
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::{MINUTE, START};
@@ -235,7 +235,7 @@ async fn new_window(bench: Bench) -> CaseResult {
 
 async fn deadlock(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
-    let promises = bench.promises();
+    let promises = on_several_keys(bench.promises());
     let own: Limits = limit("100000/h")?.into();
     let answers = storm(&handles, 120, |handle, number| {
         let limiter = still(handle, &own, START);

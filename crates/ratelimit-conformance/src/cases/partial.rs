@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::{CheckError, Limits, Request};
 
 use super::atomic::still;
-use super::contended::may_contend_on_one_key;
+use super::contended::may_contend;
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::Case;
 use crate::clock::{HOUR, START};
@@ -93,7 +93,7 @@ async fn concurrent(bench: Bench) -> CaseResult {
             let answer = limiter.take_up_to(Request::new("k").cost(most)).await;
             let units = match answer {
                 Ok((units, _)) => units,
-                Err(CheckError::Store(error)) if may_contend_on_one_key(promises, &error) => 0,
+                Err(CheckError::Store(error)) if may_contend(promises, &error) => 0,
                 Err(error) => return Err(error.into()),
             };
             ensure!(units <= most, "{units} units were taken of {most}");

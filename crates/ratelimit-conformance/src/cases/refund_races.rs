@@ -3,7 +3,7 @@
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Request};
 use std::sync::Arc;
 
-use super::contended::{admitted, done};
+use super::contended::{admitted, done, on_several_keys};
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
@@ -57,7 +57,7 @@ async fn next_to_first_charges(bench: Bench, kind: Kind) -> CaseResult {
             async move {
                 let mut taken = [0; KEYS];
                 if task == 0 {
-                    done(promises, || limiter.refund(&charged)).await??;
+                    done(on_several_keys(promises), || limiter.refund(&charged)).await??;
                     return Ok(taken);
                 }
                 // Each task begins with another key.
