@@ -151,7 +151,9 @@ mod tests {
         let of = |version| http::Request::builder().version(version);
         assert_eq!([of(Version::HTTP_10), of(Version::HTTP_11)].map(cost), [1, 1]);
         assert_eq!(cost(of(Version::HTTP_11).header("transfer-encoding", "chunked")), 7);
-        assert_eq!(cost(of(Version::HTTP_11).method("POST")), 7);
+        for (method, units) in [("HEAD", 1), ("OPTIONS", 1), ("TRACE", 1), ("DELETE", 7), ("POST", 7)] {
+            assert_eq!(cost(of(Version::HTTP_11).method(method)), units, "{method}");
+        }
         assert_eq!([of(Version::HTTP_2), of(Version::HTTP_3)].map(cost), [7, 7]);
     }
 }

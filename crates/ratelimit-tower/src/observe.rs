@@ -160,6 +160,16 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
     }
 }
 
+/// Records that a list of clients does not apply to a request, because the program did not provide what it identifies
+/// clients by. The request is handled as that of any other client.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn unlisted(list: &str, what: &str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_unidentified_total", "policy" => list.to_owned()).increment(1);
+    #[cfg(feature = "tracing")]
+    seldom!(debug, list, "a list of clients does not apply to a request: {what}");
+}
+
 /// Records that a policy does not apply to a request, because the program did not provide what it counts by. The program
 /// wants that for some requests; if it is so for all of them, the key is probably misnamed.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]

@@ -156,28 +156,34 @@ impl Policies {
     #[inline(never)]
     fn find(&self, request: &Head<'_>) -> Listed {
         let mut unknown = None;
-        let contain = |lists: &[ClientList], name, several, unknown: &mut Option<Absent>| {
+        let mut contain = |lists: &[ClientList], name, several, refuses| {
             lists.iter().any(|list| match list.find(request) {
                 Ok(is_listed) => is_listed,
                 Err(Absent::Client) => false,
                 Err(Absent::Several) => several,
-                Err(absent @ Absent::Program(_)) => {
-                    observe::unidentified(name, absent);
-                    *unknown = Some(absent);
+                Err(absent @ Absent::Program(what)) => {
+                    if refuses {
+                        observe::unidentified(name, absent);
+                        unknown = Some(absent);
+                    } else {
+                        observe::unlisted(name, what);
+                    }
                     false
                 }
             })
         };
-        if contain(&self.deny, "deny", true, &mut unknown) {
+        if contain(&self.deny, "deny", true, !self.shadow) {
             observe::denied(self.shadow);
             if !self.shadow {
                 return Listed::Denied;
             }
         }
-        if let Some(absent) = unknown.filter(|_| !self.shadow) {
-            return Listed::Unknown(absent);
+        let is_allowed = contain(&self.allow, "allow", false, false);
+        match unknown {
+            Some(absent) => Listed::Unknown(absent),
+            None if is_allowed => Listed::Allowed,
+            None => Listed::No,
         }
-        if contain(&self.allow, "allow", false, &mut None) { Listed::Allowed } else { Listed::No }
     }
 
     /// The policies.

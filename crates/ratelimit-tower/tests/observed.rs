@@ -11,7 +11,7 @@ use metrics_util::debugging::DebuggingRecorder;
 use ratelimit_core::RateLimiter;
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::{Settings, Testbed};
-use ratelimit_tower::{KeySource, Missing, OnFailure, Policies, Policy, RateLimitLayer};
+use ratelimit_tower::{ClientList, KeySource, Missing, OnFailure, Policies, Policy, RateLimitLayer};
 
 use support::counters::counted;
 use support::*;
@@ -65,6 +65,11 @@ async fn requests_are_counted_and_logged_without_their_keys() {
     assert_eq!(statuses(&service_in_memory, 1, &[]).await, [500]);
     layer.policies().replace(Policies::new([by_extension().when_missing(Missing::Exempt)]).unwrap());
     assert_eq!(statuses(&service_in_memory, 5, &[]).await, [200; 5]);
+    let friends = ClientList::new(KeySource::extension(|s: &String| s.clone()), ["friend"]).unwrap();
+    layer
+        .policies()
+        .replace(Policies::new([by_extension().when_missing(Missing::Exempt)]).unwrap().allow(friends));
+    assert_eq!(statuses(&service_in_memory, 1, &[]).await, [200]);
 
     // A server of its own, because the test stops it.
     let server =
@@ -87,6 +92,7 @@ async fn requests_are_counted_and_logged_without_their_keys() {
         ("ratelimit_refused_total policy=trial shadow=true", 2),
         ("ratelimit_store_errors_total store=redis error.type=unreachable", 50),
         ("ratelimit_store_seconds", 59),
+        ("ratelimit_unidentified_total policy=allow", 1),
         ("ratelimit_unidentified_total policy=real", 1),
         ("ratelimit_unidentified_total policy=x", 1),
     ];
@@ -99,12 +105,14 @@ async fn requests_are_counted_and_logged_without_their_keys() {
         " WARN rate_limit{error.type=\"unreachable\" otel.status_code=\"ERROR\"}: ratelimit_tower::observe: a request could not be counted",
         "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is missing",
         "DEBUG ratelimit_tower::observe: a policy does not apply to a request: the extension is missing",
+        "DEBUG ratelimit_tower::observe: a list of clients does not apply to a request: the extension is missing",
         "INFO ratelimit_tower::observe: a policy in shadow would have refused a request",
         "DEBUG ratelimit_tower::observe: refused a request",
         "rate_limit",
     ] {
         assert!(log.contains(event), "{event} is not in:\n{log}");
     }
+    assert!(!log.contains("policy=\"allow\""), "{log}");
     assert!(log.matches("a policy does not apply").count() < 5, "{log}");
     // Fifty failures do not produce fifty lines, but one per second, and they took no more than a few seconds.
     assert!(log.matches("a request could not be counted").count() < 10, "{log}");

@@ -15,7 +15,8 @@ use futures::{Stream, StreamExt as _};
 use ratelimit_memory::core::Timer;
 use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
 use ratelimit_tower::{
-    Charged, Cost, Head, KeySource, Missing, Policies, Policy, PolicyError, RateLimitLayer, Settle, Unsettled,
+    Charge, Charged, Cost, Head, KeySource, Missing, Policies, Policy, PolicyError, RateLimitLayer, Settle,
+    Unsettled,
 };
 use serde::Deserialize;
 
@@ -42,8 +43,10 @@ pub fn limits<C: Timer>(
     let tokens = Policy::new("tokens", key, limit)?
         .when_missing(Missing::Refuse)
         .cost(Cost::function(reserved))
-        // A request that fails before its first token costs nothing.
-        .settle(Settle::by_handler().within(within).otherwise(Unsettled::Refund));
+        // A request that fails costs nothing.
+        .charge(Charge::refund_if(|outcome| !outcome.status().is_some_and(|status| status.is_success())))
+        // After that time it costs the estimate, or a client could pay for a few tokens, wait, and read the rest for nothing.
+        .settle(Settle::by_handler().within(within).otherwise(Unsettled::Keep));
     Ok(RateLimitLayer::in_process(limiter, Policies::new([tokens])?))
 }
 
@@ -70,6 +73,7 @@ async fn complete(
     charged: Charged,
     _prompt: String,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    charged.add(0); // If the client disconnects before the first token, the request costs nothing.
     let most = options.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let tokens = model::answer(usize::try_from(most).unwrap_or(usize::MAX), time);
     Sse::new(tokens.map(move |token| {

@@ -159,16 +159,20 @@ async fn a_handler_that_panics_costs_nothing() {
 }
 
 #[tokio::test]
-async fn an_endless_response_is_settled_in_time() {
+async fn a_response_that_takes_too_long_costs_the_estimate() {
     let api = Api::serve().await;
     let ann = Customer { url: &api.url, key: "ann" };
-    let mut response = ann.post("/hangs?max_tokens=1000").await;
-    assert_eq!(read(response.body_mut(), 3).await, 3);
-    assert_eq!(ann.used().await, 1000);
+    let mut long = ann.post("/hangs?max_tokens=1000").await;
+    let mut longer_than_allowed = ann.post("/hangs?max_tokens=2").await;
+    for response in [&mut long, &mut longer_than_allowed] {
+        assert_eq!(read(response.body_mut(), 3).await, 3);
+    }
+    assert_eq!(ann.used().await, 1002);
     api.clock.advance(WITHIN);
-    ann.pays(3..=3).await;
-    drop(response);
-    ann.pays(3..=3).await;
+    // Otherwise the client would pay for three tokens and read the rest for nothing.
+    ann.pays(1003..=1003).await;
+    drop((long, longer_than_allowed));
+    assert_eq!(ann.used().await, 1003);
 }
 
 #[tokio::test]
