@@ -4,12 +4,14 @@
 mod common;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{MapStore, Random};
-use ratelimit_core::{Acquire, AcquireError, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp};
+use ratelimit_core::{
+    Acquire, AcquireError, Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timer, Timestamp,
+};
 use tokio::task::JoinHandle;
 
 type Limiter = RateLimiter<Arc<MapStore>, ManualClock>;
@@ -203,6 +205,49 @@ async fn who_holds_one_limit_of_a_key_does_not_wait_behind_those_who_wait_for_it
     admitted.release_oldest(&limiter).await;
     settle().await;
     assert_eq!(admitted.numbers(), [1]);
+}
+
+#[tokio::test]
+async fn who_needs_no_unit_or_can_never_get_them_does_not_wait_behind_others() {
+    let limiter = limiter("2 at once");
+    let admitted = Admitted::default();
+    admitted.arrive(&limiter, 0, 2).await;
+    admitted.arrive(&limiter, 1, 1).await;
+    let ended =
+        |cost| tokio::time::timeout(Duration::from_secs(10), limiter.acquire(Request::new("k").cost(cost)));
+    assert!(ended(0).await.unwrap().unwrap().allowed());
+    assert!(matches!(ended(3).await.unwrap(), Err(AcquireError::Never(_))));
+}
+
+/// A clock that goes on by a nanosecond each time it is read.
+#[derive(Debug, Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(1_000_000_000_000 + self.0.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+impl Timer for Ticking {
+    async fn sleep(&self, duration: Duration) {
+        self.0.fetch_add(u64::try_from(duration.as_nanos()).unwrap() + 1_000, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn without_time_to_wait_a_request_is_admitted_if_it_fits() {
+    let store = Arc::new(MapStore::default());
+    for text in ["2/h bucket", "2/h log", "2/h queue burst 2", "2 at once lease 1h"] {
+        let limits: Limits = text.parse().unwrap();
+        let limiter = RateLimiter::new(store.clone(), limits).with_clock(Ticking::default());
+        let now = || limiter.acquire_with("k", Acquire::default().timeout(Duration::ZERO));
+        assert!(now().await.unwrap().allowed(), "{text}");
+        if !text.contains("queue") {
+            assert!(now().await.unwrap().allowed(), "{text}");
+        }
+        assert!(matches!(now().await, Err(AcquireError::Deadline(_))), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -63,9 +63,9 @@ use crate::{MemoryConfig, WhenFull};
 /// # Memory
 /// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: about 47 bytes in total with a
 /// million meters. With fewer than about 650,000 (650 per shard), the table may be down to 58 % full, because it moves
-/// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit.
-/// A shard with one meter has room for 56, in 2 kB; if there will always be few meters, configure fewer
-/// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters.
+/// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit,
+/// and after a burst up to four times as much. A shard with one meter has room for 56, in 2 kB; if there will always be
+/// few meters, configure fewer [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters.
 ///
 /// Instead of keys, the store keeps fingerprints of 96 bits, keyed with secrets that never leave the process. The
 /// probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.

@@ -23,6 +23,10 @@ use crate::{
 /// Quotients are rounded down, but each limit admits at least one unit: if there are more instances than units, each
 /// instance admits one unit. A cost above the divided limit is refused, and never fits.
 ///
+/// [`reserve`](crate::RateLimiter::reserve) and [`acquire_with`](crate::RateLimiter::acquire_with) with a deadline shorten
+/// a queue to the longest wait, and the shortened burst is divided too. So they refuse costs that a check would admit, if
+/// the part of an instance in the longest wait is smaller.
+///
 /// A unit of a bucket drains within ten years, even if the divided rate is slower. The instances together then exceed it.
 ///
 /// Use it below a [`Fallback`](super::Fallback), with a store in memory. If the number of instances is too large, less

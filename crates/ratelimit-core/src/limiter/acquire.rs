@@ -20,8 +20,8 @@ use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer,
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acquire {
-    /// The deadline, from the call on: give up if the request would be admitted, or get its turn, later. `None` waits as
-    /// long as it takes.
+    /// The deadline, from the call on: give up if the request would be admitted, or get its turn, later. With zero it is
+    /// admitted now or not at all, however long the store takes to answer. `None` waits as long as it takes.
     pub timeout: Option<Duration>,
     /// The maximum of a random time that is added to each wait after a refusal, so that many waiters do not retry at the
     /// same instant.
@@ -100,7 +100,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         options: Acquire,
     ) -> Result<Decision<'l>, AcquireError> {
         let request = request.into();
-        let deadline = options.timeout.map(|timeout| self.clock.now() + timeout);
+        let begun = self.clock.now();
+        let deadline = options.timeout.map(|timeout| begun + timeout);
         let late = |now: Timestamp, wait| deadline.is_some_and(|deadline| now + wait > deadline);
         let mut backoff = Backoff::default();
         let mut place = self.waiters.join_others(request.held_meters(&self.namespace, &self.limits));
@@ -115,7 +116,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
             let mut decision =
                 self.decide(in_time.as_ref().unwrap_or(&request), self.clock.now(), Mode::Charge).await?;
-            let now = self.clock.now();
+            // Any trip to the store takes time: without any to wait, no answer would be in time.
+            let now = if deadline == Some(begun) { begun } else { self.clock.now() };
             if decision.allowed() {
                 drop(place);
                 // A part of it may have passed on the way.

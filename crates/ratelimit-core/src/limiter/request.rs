@@ -249,13 +249,18 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// The names of the meters under concurrency limits.
+    /// The names of the meters under concurrency limits from which it needs units. A request that can never be admitted
+    /// has none.
     pub(super) fn held_meters<'s>(
         &'s self,
         namespace: &'s str,
         own: &'s Limits,
     ) -> impl Iterator<Item = MeterId<'s>> {
-        self.parts().iter().flat_map(move |part| {
+        let never_fits = |part: &Part<'_, '_>| {
+            part.limits(own).iter().any(|limit| limit.cost_of(part.cost) > limit.burst())
+        };
+        let parts = if self.parts().iter().any(never_fits) { &[] } else { self.parts() };
+        parts.iter().filter(|part| part.cost > 0).flat_map(move |part| {
             let held = part.limits(own).iter().filter(|limit| limit.algorithm() == Algorithm::Concurrency);
             held.map(move |limit| MeterId { namespace, scope: limit.scope(), key: part.key })
         })

@@ -117,13 +117,16 @@ impl Log {
         Charged { receipt: Timestamp::derived(now), ready_at }
     }
 
-    /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes per unit.
+    /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes per unit. Shrinks if three
+    /// quarters are free: a key that is used for long would keep the room of its largest burst.
     fn make_room(&self, units: &mut VecDeque<u64>, added: usize) {
         let needed = units.len() + added;
+        let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let target = needed.saturating_add((needed / 8).max(4)).min(most).max(needed);
         if needed > units.capacity() {
-            let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
-            let target = needed.saturating_add((needed / 8).max(4)).min(most).max(needed);
             units.reserve_exact(target - units.len());
+        } else if units.capacity() / 4 > needed.max(16) {
+            units.shrink_to(target);
         }
     }
 
@@ -174,6 +177,17 @@ mod tests {
                 assert_eq!(log.gone(&state, now), left, "{len} units at {now}");
             }
         }
+    }
+
+    #[test]
+    fn room_of_a_burst_is_given_back() {
+        let log = Log::new(100_000, 1_000).unwrap();
+        let mut state = LogState::default();
+        log.charge(&mut state, 100_000, Timestamp::from_nanos(0));
+        assert!(state.units.capacity() >= 100_000);
+        log.charge(&mut state, 10, Timestamp::from_nanos(5_000));
+        assert!((10..=64).contains(&state.units.capacity()), "{}", state.units.capacity());
+        assert_eq!(state.units, [5_000; 10]);
     }
 
     #[test]
