@@ -84,10 +84,12 @@ pub(super) fn parse(
         reader.end().map_err(|_| "something follows the JSON object")
     };
     match read(line) {
-        // Some servers, such as nginx, can write bytes of a request that are not UTF-8.
-        Err(_) if std::str::from_utf8(line).is_err() => read(escaped(line).as_bytes())?,
-        result => result?,
-    }
+        // Servers write bytes of a request that are not UTF-8 or, as nginx and Apache do, escapes that JSON does not have.
+        Err(_) if line.contains(&b'\\') || std::str::from_utf8(line).is_err() => {
+            read(escaped(line).as_bytes())
+        }
+        result => result,
+    }?;
     for index in 0..wanted.fields().len() {
         let first = index * MOST_NAMES;
         if let Some(value) = (first..first + MOST_NAMES).find_map(|at| found.get(at)) {
@@ -106,11 +108,18 @@ pub(super) fn parse(
     Ok(())
 }
 
-/// A line with `\\xNN` in place of each byte that is not UTF-8: JSON for the four characters `\xNN`.
+/// A line in which `\xNN` and other escapes that JSON does not have are text, as is `\xNN` in place of each byte that is not
+/// UTF-8.
 fn escaped(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
-        text.push_str(chunk.valid());
+        let mut letters = chunk.valid().chars().peekable();
+        while let Some(letter) = letters.next() {
+            text.push(letter);
+            if letter == '\\' {
+                text.push(letters.next_if(|next| "\"\\/bfnrtu".contains(*next)).unwrap_or('\\'));
+            }
+        }
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
     }
     text

@@ -137,6 +137,10 @@ fn bytes_that_are_not_utf8_are_read() {
     for (line, path) in [
         (&b"{\"time\":1767607200,\"path\":\"/\xff\xc3\\n\"}"[..], &b"/\\xff\\xc3\n"[..]),
         (b"{\"agent\":\"\xff\",\"time\":1767607200,\"path\":\"/\"}", b"/"),
+        // nginx and Apache write such bytes, quotes and control characters with escapes that JSON does not have.
+        (b"{\"agent\":\"a\\x22\",\"time\":1767607200,\"path\":\"/\xff\"}", b"/\\xff"),
+        (br#"{"agent":"\v","time":1767607200,"path":"/\xC3\"\\x\u0041\v"}"#, b"/\\xC3\"\\xA\\v"),
+        (br#"{"time":1767607200,"path":"/\\x41"}"#, b"/\\x41"),
         (b"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] \"GET /\xff HTTP/1.1\" 200 5", b"/\xff"),
     ] {
         let mut parser = Parser::detect(&[line], &wanted, None).unwrap();
@@ -144,7 +148,11 @@ fn bytes_that_are_not_utf8_are_read() {
         assert_eq!(record.get(1), Some(path), "{}", line.escape_ascii());
     }
     let mut parser = Parser::detect(&[b"{\"time\":1}"], &wanted, None).unwrap();
-    for line in [&b"{\"time\":1767607200,\xff\"path\":\"/\"}"[..], b"{\"time\":1767607200} \xff"] {
+    for line in [
+        &b"{\"time\":1767607200,\xff\"path\":\"/\"}"[..],
+        b"{\"time\":1767607200} \xff",
+        br#"{"time":1,"path":"\"#,
+    ] {
         assert!(matches!(parser.parse(line, &mut record), Line::Bad(_)), "{}", line.escape_ascii());
     }
 }
