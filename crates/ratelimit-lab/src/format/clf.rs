@@ -22,7 +22,8 @@ pub(super) fn parse(
     let mut rest = Rest(rest);
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
-    if !matches!(status, [_, _, _]) || !status.iter().all(u8::is_ascii_digit) {
+    let is_number = matches!(status, [_, _, _]) && status.iter().all(u8::is_ascii_digit);
+    if !is_number && status != b"-" {
         return Err("there is no status after the request");
     }
     let (referer, agent) = (rest.quoted(), rest.quoted());

@@ -70,6 +70,13 @@ fn the_combined_format_is_read() {
         1_767_607_200_000,
         ["192.0.2.1", "-", "-", "\\x16\\x03\\x01", "400", "157", "-", "-"],
     );
+    // Apache and morgan, if the client has gone before the response.
+    reads(
+        r#"::1 - - [05/Jan/2026:10:00:00 +0000] "GET /slow HTTP/1.1" - - "-" "curl/8""#,
+        Format::Combined,
+        1_767_607_200_000,
+        ["::1", "-", "GET", "/slow", "-", "-", "-", "curl/8"],
+    );
     // Apache's vhost_combined.
     reads(
         r#"www.example.org:443 192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8""#,
