@@ -149,7 +149,7 @@ impl<'a> Rest<'a> {
 
 /// The method and the target of `GET /path HTTP/1.1`. A client can send any other text: without a space, all of it is the
 /// target.
-fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
     let Some((method, rest)) = split(request) else { return (b"", request) };
     let end = memchr::memrchr(b' ', rest).unwrap_or(rest.len());
     (method, rest.get(..end).unwrap_or_default())

@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::clf::without_query;
+use super::clf::{split_request, without_query};
 use super::time::{NO_TIME, Times};
 use crate::by::address;
 use crate::field::Field;
@@ -30,8 +30,9 @@ struct FieldRef {
 const MOST_NAMES: usize = 16;
 
 /// What Fluentd calls the client and the status in Apache's logs. Elsewhere `host` is the one that a request is for, even if it
-/// is an address; but hardly next to `code`. The places of these are behind those of the wanted fields.
-const FLUENTD: [&str; 2] = ["host", "code"];
+/// is an address; but hardly next to `code`. `request` is nginx's name for the first line of a request. The places of these
+/// are behind those of the wanted fields.
+const ASIDE: [&str; 3] = ["host", "code", "request"];
 
 impl Names {
     pub(super) fn of(wanted: &Wanted) -> Self {
@@ -46,7 +47,7 @@ impl Names {
                 }
             }
         }
-        for (place, name) in FLUENTD.into_iter().enumerate() {
+        for (place, name) in ASIDE.into_iter().enumerate() {
             let field = wanted.fields().len() * MOST_NAMES + place;
             root.add(&mut std::iter::once(name), FieldRef { field, is_path: false });
         }
@@ -78,7 +79,7 @@ pub(super) fn parse(
     found: &mut Record,
 ) -> Result<(), &'static str> {
     let mut read = |line: &[u8]| {
-        found.clear(wanted.fields().len() * MOST_NAMES + FLUENTD.len());
+        found.clear(wanted.fields().len() * MOST_NAMES + ASIDE.len());
         let mut reader = serde_json::Deserializer::from_slice(line);
         Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
         reader.end().map_err(|_| "something follows the JSON object")
@@ -96,12 +97,23 @@ pub(super) fn parse(
             record.set(index, value);
         }
     }
-    let [host, code] = [0, 1].map(|place| found.get(wanted.fields().len() * MOST_NAMES + place));
+    let [host, code, request] = [0, 1, 2].map(|place| found.get(wanted.fields().len() * MOST_NAMES + place));
     if let (Some(host), Some(_)) = (host, code)
         && address(host).is_some()
         && let Some(ip) = wanted.fields().iter().position(|field| *field == Field::Ip)
     {
         record.set(ip, host);
+    }
+    // Without a space, it is hardly the first line of a request.
+    if let Some(request) = request.filter(|request| request.contains(&b' ')) {
+        let (method, target) = split_request(request);
+        for (index, field) in wanted.fields().iter().enumerate() {
+            match field {
+                Field::Method => record.set(index, method),
+                Field::Path => record.set(index, without_query(target)),
+                _ => {}
+            }
+        }
     }
     let time = record.get(Wanted::TIME).ok_or("there is no time; name its field with --time-field")?;
     record.time = times.any(time).ok_or(NO_TIME)?;

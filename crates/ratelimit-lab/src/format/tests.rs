@@ -217,6 +217,28 @@ fn json_of_usual_servers_is_read() {
     );
 }
 
+/// nginx has a variable with all of the first line of a request.
+#[test]
+fn the_first_line_of_a_request_may_be_one_field() {
+    for (fields, method, path) in [
+        (r#""request":"POST /login?a=b HTTP/1.1""#, "POST", "/login"),
+        (r#""request":"GET /\xff","request_method":"-""#, "GET", r"/\xff"),
+        // Fields of their own come first, wherever they are.
+        (r#""request":"GET /a HTTP/1.1","request_uri":"/b?c""#, "GET", "/b"),
+        (r#""request_method":"PUT","request":"GET /a HTTP/1.1""#, "PUT", "/a"),
+        // Not such a line, but the number or the name of a request, or Caddy's object.
+        (r#""request":17"#, "-", "-"),
+        (r#""request":"7f3a""#, "-", "-"),
+        (r#""request":{"method":"PUT","uri":"/c","proto":"HTTP/1.1"}"#, "PUT", "/c"),
+    ] {
+        let (_, _, values) =
+            read(&[&format!("{{\"time\":1,{fields}}}")], &["method", "path", "request"]).unwrap();
+        assert_eq!(values[..2], [method, path], "{fields}");
+        // The field itself can be counted by, too.
+        assert_eq!(values[2] == "-", fields.contains('{'), "{fields}");
+    }
+}
+
 /// Fluentd calls the client of Apache `host`, and the one of nginx `remote`.
 #[test]
 fn json_of_fluentd_is_read() {
