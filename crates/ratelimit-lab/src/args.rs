@@ -65,6 +65,9 @@ pub(crate) struct LogArgs {
     /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME")]
     pub(crate) time_field: Option<String>,
+    /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) ip_field: Option<String>,
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,

@@ -45,6 +45,7 @@ impl Field {
     /// The names of this field in JSON and CSV: those of nginx, Apache, Caddy, Traefik, Envoy and Fluentd, and common ones. If
     /// a line has several of them, the first in this list counts. In JSON, `host` may be [`Ip`](Self::Ip), too, as in
     /// Fluentd's records of Apache's logs: if it is an address, next to `code`, and none of these names has a value.
+    /// [`Wanted::with_ip`](crate::Wanted::with_ip) names one field in place of all these.
     pub fn names(&self) -> Vec<&str> {
         match self {
             // The finer ones come first, where their names are certain.

@@ -11,7 +11,10 @@ pub(crate) const LONGEST: usize = 1 << 20;
 
 /// The fields to read of each line. A record has the same indices.
 #[derive(Clone, Debug)]
-pub struct Wanted(Vec<Field>);
+pub struct Wanted {
+    fields: Vec<Field>,
+    ip: Option<Box<str>>,
+}
 
 impl Wanted {
     /// The index of the time.
@@ -19,21 +22,42 @@ impl Wanted {
 
     /// Only the time: the field with this name or, with `None`, one of the [usual names](Field::names).
     pub fn time(name: Option<&str>) -> Self {
-        Self(vec![name.map_or(Field::Time, |name| Field::Named(name.into()))])
+        Self { fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))], ip: None }
+    }
+
+    /// The same, but [`Field::Ip`] is only the field with this name or, with `None`, one of the usual names. The combined log
+    /// format has no such names.
+    #[must_use]
+    pub fn with_ip(self, name: Option<&str>) -> Self {
+        Self { ip: name.map(Box::from), ..self }
     }
 
     /// Adds a field, unless it is there already, and returns its index.
     pub fn add(&mut self, field: Field) -> usize {
-        let known = self.0.iter().skip(1).position(|own| *own == field);
+        let known = self.fields.iter().skip(1).position(|own| *own == field);
         known.map(|at| at + 1).unwrap_or_else(|| {
-            self.0.push(field);
-            self.0.len() - 1
+            self.fields.push(field);
+            self.fields.len() - 1
         })
     }
 
     /// The fields in the order of their indices.
     pub fn fields(&self) -> &[Field] {
-        &self.0
+        &self.fields
+    }
+
+    /// The only name that this field can have; `None` if it can have one of the usual names.
+    pub(crate) fn only_name<'w>(&'w self, field: &'w Field) -> Option<&'w str> {
+        match field {
+            Field::Named(name) => Some(name),
+            Field::Ip => self.ip.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The names of this field in JSON and CSV. If a line has several of them, the first counts.
+    pub(crate) fn names<'w>(&'w self, field: &'w Field) -> Vec<&'w str> {
+        self.only_name(field).map_or_else(|| field.names(), |name| vec![name])
     }
 }
 

@@ -9,7 +9,6 @@ use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, can_be_compared, compare};
 use crate::engine::{Engine, Plan, Replayed};
 use crate::input::LinesRead;
-use crate::record::Wanted;
 use crate::results::{Results, decisions};
 use crate::table::{count, seconds, table};
 
@@ -35,7 +34,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
         keep_trace: true,
         ..Plan::default()
     };
-    let mut wanted = Wanted::time(args.log.time_field.as_deref());
+    let mut wanted = log::wanted(&args.log);
     let mut engine = Engine::new(&plan, &mut wanted)?;
     let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(0)?;

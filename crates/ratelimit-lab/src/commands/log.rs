@@ -8,6 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::LogArgs;
+use crate::field::Field;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
@@ -20,12 +21,21 @@ pub(crate) struct Log {
     pub(crate) from: String,
 }
 
+/// The fields that are named by themselves.
+pub(crate) fn wanted(args: &LogArgs) -> Wanted {
+    Wanted::time(args.time_field.as_deref()).with_ip(args.ip_field.as_deref())
+}
+
 /// Reads the logs, or generates one if there are no files, and calls `each` for each request.
 pub(crate) fn each(
     args: &LogArgs,
     wanted: Wanted,
     mut each: impl FnMut(&Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<Log> {
+    anyhow::ensure!(
+        args.ip_field.is_none() || wanted.fields().contains(&Field::Ip),
+        "--ip-field is for the client's address, but nothing is counted by ip"
+    );
     let mut reading = Reading { wanted, format: args.format, strict: args.strict };
     if args.files.is_empty() {
         let spec = args.model.spec();

@@ -11,7 +11,6 @@ use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
 use crate::engine::{Engine, Plan, Trace};
-use crate::record::Wanted;
 use crate::results::{Results, hits, keys, keys_hit, remarks, summary};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
@@ -62,7 +61,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         out_of_order: args.log.out_of_order,
         keep_trace: keep_trace || args.suggest.is_some(),
     };
-    let mut wanted = Wanted::time(args.log.time_field.as_deref());
+    let mut wanted = log::wanted(&args.log);
     let mut engine = Engine::new(&plan, &mut wanted)?;
     let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(args.top)?;

@@ -43,7 +43,8 @@ impl Columns {
             (0..count).map(|at| String::from_utf8_lossy(columns.value(at)).trim().to_owned()).collect();
         columns.fields = vec![Vec::new(); count];
         for (index, field) in wanted.fields().iter().enumerate() {
-            let column = field.names().into_iter().find_map(|name| names.iter().position(|own| own == name));
+            let column =
+                wanted.names(field).into_iter().find_map(|name| names.iter().position(|own| own == name));
             match column.and_then(|column| columns.fields.get_mut(column)) {
                 Some(fields) => fields.push(index),
                 None if index == Wanted::TIME => return None,

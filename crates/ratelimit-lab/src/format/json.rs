@@ -38,7 +38,7 @@ impl Names {
     pub(super) fn of(wanted: &Wanted) -> Self {
         let mut root = Self::default();
         for (index, field) in wanted.fields().iter().enumerate() {
-            for (rank, name) in field.names().into_iter().take(MOST_NAMES).enumerate() {
+            for (rank, name) in wanted.names(field).into_iter().take(MOST_NAMES).enumerate() {
                 let place = FieldRef { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
                 // A name with dots leads into objects, but may also be the whole name of a field.
                 root.add(&mut std::iter::once(name), place);
@@ -101,6 +101,7 @@ pub(super) fn parse(
     if let (Some(host), Some(_)) = (host, code)
         && address(host).is_some()
         && let Some(ip) = wanted.fields().iter().position(|field| *field == Field::Ip)
+        && wanted.only_name(&Field::Ip).is_none()
     {
         record.set(ip, host);
     }

@@ -7,7 +7,6 @@ mod time;
 
 use anyhow::{Context as _, bail};
 
-use crate::field::Field;
 use crate::record::{Record, Wanted};
 use time::Times;
 
@@ -58,7 +57,7 @@ impl Parser {
     /// a file.
     ///
     /// # Errors
-    /// If the lines have no known format, if the combined log format cannot have a wanted [`Field::Named`], or if the
+    /// If the lines have no known format, if the combined log format cannot have a field with a wanted name, or if the
     /// header of CSV lacks one or the time.
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
         let mut lines = first.iter().filter(|line| !is_blank(line)).peekable();
@@ -85,11 +84,7 @@ impl Parser {
         };
         let kind = match format {
             Format::Combined => {
-                let named = wanted.fields().iter().skip(1).find_map(|field| match field {
-                    Field::Named(name) => Some(name),
-                    _ => None,
-                });
-                if let Some(name) = named {
+                if let Some(name) = wanted.fields().iter().skip(1).find_map(|field| wanted.only_name(field)) {
                     bail!(
                         "the combined log format has no field of the name {name:?}, only ip, user, method, path, status, bytes, \
                          referer and agent (without `field:`)"
@@ -102,13 +97,9 @@ impl Parser {
                 let top = lines.peek().context(NO_LINE)?;
                 let columns = csv::Columns::of_header(top, wanted)
                     .context("its first line does not name a column with the time; set --time-field")?;
-                if let Some((_, missing)) = wanted
-                    .fields()
-                    .iter()
-                    .enumerate()
-                    .find(|(index, field)| !columns.has(*index) && matches!(field, Field::Named(_)))
-                {
-                    bail!("it has no column {:?}", missing.names().first().unwrap_or(&""));
+                let mut fields = wanted.fields().iter().enumerate().filter(|(index, _)| !columns.has(*index));
+                if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
+                    bail!("it has no column {name:?}");
                 }
                 Kind::Csv(None)
             }

@@ -1,6 +1,7 @@
 //! Tests of the formats, on lines that servers write.
 
 use super::*;
+use crate::field::Field;
 use crate::record::LONGEST;
 
 /// Reads these lines, and returns the format, and of the last line its time in milliseconds and its values of these
