@@ -63,7 +63,7 @@ pub(crate) struct LogArgs {
     #[arg(long, value_name = "FORMAT", requires = "files")]
     pub(crate) format: Option<Format>,
     /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) time_field: Option<String>,
     /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]

@@ -304,6 +304,8 @@ fn mistakes_are_explained() {
     run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");
     run(&["--limit", "5/s", "--by", "tenant"])
         .fails(1, "standard input: the combined log format has no field of the name \"tenant\"");
+    run(&["--limit", "5/s", "--time-field", "at"]).fails(1, "no field of the name \"at\"");
+    lab(&["replay", "--limit", "5/s", "--time-field", "at"]).fails(2, "<FILE>");
     run(&["--suggest", "1"]).fails(2, "write a share as");
     run(&["--suggest", "100%"]).fails(2, "a share is below 100%");
     run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a column with the time");

@@ -84,7 +84,7 @@ impl Parser {
         };
         let kind = match format {
             Format::Combined => {
-                if let Some(name) = wanted.fields().iter().skip(1).find_map(|field| wanted.only_name(field)) {
+                if let Some(name) = wanted.fields().iter().find_map(|field| wanted.only_name(field)) {
                     bail!(
                         "the combined log format has no field of the name {name:?}, only ip, user, method, path, status, bytes, \
                          referer and agent (without `field:`)"
