@@ -71,6 +71,9 @@ pub(crate) struct LogArgs {
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,
+    /// Leave out requests that do not have what is counted by, instead of counting them together
+    #[arg(long)]
+    pub(crate) skip_missing: bool,
     /// How far requests may be out of order; what is later is decided at the latest time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub(crate) out_of_order: Duration,
@@ -132,9 +135,6 @@ pub(crate) struct TrialArgs {
     /// The same as `--by field:NAME`
     #[arg(long, value_name = "NAME")]
     pub(crate) key_field: Vec<String>,
-    /// Leave out requests that do not have what is counted by, instead of counting them together
-    #[arg(long)]
-    pub(crate) skip_missing: bool,
     /// The configuration file of an HTTP layer: all of its policies together
     #[arg(long, value_name = "FILE")]
     pub(crate) policies: Option<PathBuf>,

@@ -94,7 +94,8 @@ impl Results {
         // Of a column, it is among its remarks.
         let has_column = |by: &String| replayed.columns.iter().any(|column| column.by == *by);
         let unidentified = replayed.unidentified.iter().filter(|(by, n)| **n > 0 && !has_column(by));
-        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {} without that", count(*n, "request"))));
+        let skipped = replayed.skip_missing;
+        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", without_that(*n, false, skipped))));
         let columns = replayed.columns.iter().map(|column| column.shortest_seconds);
         let mut periods = columns.chain(self.periods.iter().map(Duration::as_secs_f64));
         if replayed.whole_seconds && periods.any(|period| period > 0.0 && period < SHORT) {
@@ -152,14 +153,26 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
     table(2, &header, rows)
 }
 
-/// Sentences about a column that are not in the summary.
-pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
-    let Outcome { limits, by, .. } = column;
+/// What becomes of requests that do not have what is counted by.
+fn without_that(requests: u64, is_policies: bool, skip_missing: bool) -> String {
+    let name = "as one key; if another field has it, name that with --ip-field or --by";
+    let what = match (is_policies, skip_missing) {
+        (true, _) => format!("shown together {name}"),
+        (false, true) => "left out".to_owned(),
+        (false, false) => format!("counted together {name}, or leave them out with --skip-missing"),
+    };
+    format!("{} without that, {what}", count(requests, "request"))
+}
+
+/// Sentences about a column that are not in the summary. `skip_missing` is that of the replay.
+pub(crate) fn remarks(column: &Outcome, skip_missing: bool) -> Vec<String> {
+    let Outcome { limits, is_policies, by, .. } = column;
     let not_replayed = column.not_replayed.iter();
     let mut remarks: Vec<String> =
         not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
     if column.unidentified > 0 {
-        remarks.push(format!("{limits} by {by}: {} without that", count(column.unidentified, "request")));
+        let what = without_that(column.unidentified, *is_policies, skip_missing);
+        remarks.push(format!("{limits} by {by}: {what}"));
     }
     if column.delayed > 0 {
         remarks.push(format!(

@@ -76,7 +76,8 @@ fn a_log_is_compared_for_each_limit() {
         1
     );
     // As is what makes the comparison inexact.
-    let notes = ["By ip: 2 requests without that\n", "All times are whole seconds"];
+    let notes =
+        ["By ip: 2 requests without that, counted together as one key; ", "All times are whole seconds"];
     for (arguments, has) in
         [(["--by", "ip", "--limit", "5/s"], true), (["--by", "tenant", "--limit", "5/min"], false)]
     {
@@ -91,9 +92,11 @@ fn a_log_is_compared_for_each_limit() {
 fn what_makes_a_comparison_inexact_is_in_its_json() {
     let log = "{\"time\":1767607200,\"ip\":\"a\",\"n\":1}\n{\"time\":1767607300,\"ip\":\"a\",\"n\":\"x\"}\n\
                {\"time\":1767607100}\n";
-    let json = lab_with(&["compare", "-", "--json", "--cost-field", "n"], log.as_bytes()).json();
+    let arguments = ["compare", "-", "--json", "--cost-field", "n", "--skip-missing"];
+    let json = lab_with(&arguments, log.as_bytes()).json();
     let counts = ["too_late", "without_cost", "unidentified", "whole_seconds"].map(|name| json[name].clone());
     assert_eq!(counts, [json!(1), json!(2), json!({"ip": 1}), json!(true)]);
+    assert_eq!((&json["skip_missing"], &json["requests"]), (&json!(true), &json!(2)));
 }
 
 #[test]

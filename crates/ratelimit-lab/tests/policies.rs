@@ -158,6 +158,8 @@ fn refusals_for_other_reasons_than_a_limit_are_said_to_be_such() {
     let said = lab_with(&arguments, log.as_bytes()).stdout;
     for remark in [
         " by ip: 1 request never admitted, however long the wait",
+        // Policies have their own keys: these are only those of the table.
+        " by ip: 1 request without that, shown together as one key; if another field has it, name that with --ip-field or --by",
         ": 2 requests refused with 403: the client is in a list of those to refuse",
         ": 1 request refused with 400: the client did not send what is counted by",
         ": 1 request refused with 500: the request has no address or other part that the policies count by",

@@ -104,13 +104,19 @@ fn a_suggestion_without_a_limit_has_the_warnings_of_the_log() {
     let said = |arguments: &[&str]| {
         lab_with(&[&["replay", "-", "--suggest", "1%"], arguments].concat(), log.as_bytes()).stdout
     };
-    let (missing, coarse) = ("By ip: 1 request without that\n", "All times are whole seconds");
+    let together = "1 request without that, counted together as one key; if another field has it, name that with \
+                    --ip-field or --by, or leave them out with --skip-missing\n";
+    let (missing, coarse) = (format!("By ip: {together}"), "All times are whole seconds");
     let all = said(&["--by", "ip", "--by", "all"]);
-    assert!(all.contains(missing) && all.contains(coarse) && !all.contains("By all:"), "{all}");
+    assert!(all.contains(&missing) && all.contains(coarse) && !all.contains("By all:"), "{all}");
+    let skipped = said(&["--skip-missing"]);
+    assert!(skipped.contains("By ip: 1 request without that, left out\n"), "{skipped}");
     // Said once, in the words for the column, if there is one.
     let column = said(&["--limit", "5/min"]);
-    assert!(column.contains("5/min by ip: 1 request without that\n"), "{column}");
-    assert!(!column.contains(missing) && !column.contains(coarse), "{column}");
+    assert!(column.contains(&format!("5/min by ip: {together}")), "{column}");
+    assert!(!column.contains(&missing) && !column.contains(coarse), "{column}");
+    let skipped = said(&["--limit", "5/min", "--skip-missing"]);
+    assert!(skipped.contains("5/min by ip: 1 request without that, left out\n"), "{skipped}");
 }
 
 #[test]

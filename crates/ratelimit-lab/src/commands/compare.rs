@@ -30,6 +30,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
     let plan = Plan {
         by: vec![args.by.clone()],
         cost_field: args.log.cost_field.clone(),
+        skip_missing: args.log.skip_missing,
         out_of_order: args.log.out_of_order,
         keep_trace: true,
         ..Plan::default()

@@ -39,7 +39,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
     let mut by = args.by.clone();
     by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);
     anyhow::ensure!(
-        !only_policies || !args.skip_missing,
+        !only_policies || !args.log.skip_missing,
         "--skip-missing is for --limit and --suggest: the policies of a file say themselves what to do without a key"
     );
     anyhow::ensure!(
@@ -57,7 +57,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         provided_keys: args.provided_key.clone(),
         plan_field: args.plan_field.clone(),
         cost_field: args.log.cost_field.clone(),
-        skip_missing: args.skip_missing,
+        skip_missing: args.log.skip_missing,
         out_of_order: args.log.out_of_order,
         keep_trace: keep_trace || args.suggest.is_some(),
     };
@@ -149,7 +149,7 @@ fn text(results: &Results) -> Result<String, std::fmt::Error> {
         writeln!(text, "\n{}", summary(&replayed.columns))?;
     }
     for column in &replayed.columns {
-        remarks(column).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
+        remarks(column, replayed.skip_missing).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
         if !column.top.is_empty() {
             writeln!(text, "\nRefused most: {} by {}", column.limits, column.by)?;
             writeln!(text, "{}", keys(&column.top, column.peak_seconds))?;

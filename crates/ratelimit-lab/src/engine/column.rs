@@ -36,6 +36,7 @@ impl Column {
         period: Duration,
         shortest: Duration,
     ) -> Self {
+        let is_policies = matches!(decider, Decider::Layer(_));
         Self {
             by,
             decider,
@@ -44,6 +45,7 @@ impl Column {
             waits: Waits::default(),
             outcome: Outcome {
                 limits: name,
+                is_policies,
                 peak_seconds: period.as_secs_f64(),
                 shortest_seconds: shortest.as_secs_f64(),
                 ..Outcome::default()

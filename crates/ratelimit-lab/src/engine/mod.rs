@@ -122,6 +122,8 @@ pub struct Replayed {
     pub without_cost: u64,
     /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
     pub unidentified: BTreeMap<String, u64>,
+    /// Whether these were left out: [`Plan::skip_missing`].
+    pub skip_missing: bool,
     /// Requests without a status that is known, for the policies of a configuration file. They are decided as if it were 200.
     pub without_status: u64,
     /// The same without a method. They are decided as if it were GET.
@@ -280,6 +282,7 @@ impl Engine {
             crowded_out: self.reorder.crowded_out,
             without_cost: self.without_cost,
             unidentified: unidentified.collect(),
+            skip_missing: self.skip_missing,
             without_status: assumed.statuses,
             without_method: assumed.methods,
             without_path: assumed.paths,

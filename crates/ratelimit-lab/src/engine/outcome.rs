@@ -11,6 +11,8 @@ use super::series::Series;
 pub struct Outcome {
     /// The limits, as text, or the path of the configuration file.
     pub limits: String,
+    /// Whether these are the policies of a configuration file.
+    pub is_policies: bool,
     /// What requests are counted by. The policies of a configuration file count by their own keys; for these, this is
     /// only what `keys`, `keys_refused`, `unidentified` and `top` are about.
     pub by: String,

@@ -143,7 +143,7 @@ impl Page {
             article {
                 h3 { (self.name(column)) }
                 p { "Refused: " (refused(column)) }
-                @for remark in remarks(column) { p.note { (remark) } }
+                @for remark in remarks(column, self.results.replayed.skip_missing) { p.note { (remark) } }
                 (rate)
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
