@@ -197,9 +197,10 @@ pub(crate) fn remarks(column: &Outcome, skip_missing: bool) -> Vec<String> {
     remarks
 }
 
-/// A row for each of the keys that were refused most.
+/// A row for each of the keys that were refused most. Peaks are those of all time if there is no period.
 pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
-    let peak = format!("PEAK ({})", seconds(Some(peak_seconds)));
+    let period = (peak_seconds > 0.0).then(|| seconds(Some(peak_seconds)));
+    let peak = format!("PEAK ({})", period.as_deref().unwrap_or("IN TOTAL"));
     let header = ["KEY", "REQUESTS", "REFUSED", "SHARE", &peak, "MEDIAN WAIT", "LONGEST WAIT"];
     let rows = top.iter().map(|key| {
         vec![

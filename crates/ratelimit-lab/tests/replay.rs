@@ -222,6 +222,21 @@ fn bans_are_replayed() {
 }
 
 #[test]
+fn the_peak_of_a_limit_in_total_is_not_of_a_period() {
+    let text = log(&[(0, "a"), (1, "a"), (90, "a")]);
+    for (limit, heading) in [
+        ("1/min log", "PEAK (60 s)"),
+        ("1 in total", "PEAK (IN TOTAL)"),
+        ("1 in total; 1/s", "PEAK (IN TOTAL)"),
+    ] {
+        let said = lab_with(&["replay", "-", "--limit", limit], text.as_bytes()).stdout;
+        assert!(said.contains(&format!("SHARE  {heading}  MEDIAN WAIT")), "{limit}: {said}");
+    }
+    let page = lab_with(&["report", "-", "-o", "-", "--limit", "1 in total"], text.as_bytes()).stdout;
+    assert!(page.contains("Peak (in total)"), "{page}");
+}
+
+#[test]
 fn requests_without_a_key_are_counted_together_or_left_out() {
     let text = log(&[(0, "a"), (1, "b"), (2, "c")]);
     let run = |more: &[&str]| {

@@ -41,7 +41,7 @@ pub struct Outcome {
     /// The longest delay by a queue, in seconds.
     pub longest_delay: f64,
     /// The length of the periods in which peaks are counted, in seconds: the period of the first limit, which is zero if
-    /// that has none; a minute for a configuration file.
+    /// that has none, and then all time is one; a minute for a configuration file.
     pub peak_seconds: f64,
     /// The shortest period of its limits, in seconds; zero if none has a period.
     pub shortest_seconds: f64,
