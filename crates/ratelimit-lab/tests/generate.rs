@@ -6,6 +6,7 @@ use common::{lab, lab_with};
 
 #[test]
 fn a_generated_log_replays_as_the_generator_itself() {
+    let by = ["--by", "ip", "--by", "agent", "--by", "user", "--by", "path"];
     let model = ["--model", "attackers", "--requests", "5000", "--keys", "100", "--seed", "3"];
     let generated = lab(&[&["generate", "--format", "json"], &model[..]].concat());
     assert_eq!(generated.code, 0);
@@ -16,9 +17,14 @@ fn a_generated_log_replays_as_the_generator_itself() {
     assert_eq!(generated.stdout.lines().count(), 5_000);
     let columns = |ran: common::Ran| ran.json()["columns"].clone();
     let limit = ["replay", "--json", "--limit", "10/min"];
-    let direct = columns(lab(&[&limit[..], &model[..]].concat()));
-    let read = columns(lab_with(&[&limit[..], &["-"]].concat(), generated.stdout.as_bytes()));
+    let direct = columns(lab(&[&limit[..], &by[..], &model[..]].concat()));
+    let read = columns(lab_with(&[&limit[..], &by[..], &["-"]].concat(), generated.stdout.as_bytes()));
     assert_eq!(direct, read);
+    // As in the combined format, except for the times.
+    let keys = |columns: &serde_json::Value| [0, 1, 2, 3].map(|at| columns[at]["keys"].clone());
+    let combined = lab(&[&["generate"], &model[..]].concat());
+    let combined = columns(lab_with(&[&limit[..], &by[..], &["-"]].concat(), combined.stdout.as_bytes()));
+    assert_eq!(keys(&direct), keys(&combined));
     let attackers = direct[0]["top"]
         .as_array()
         .unwrap()

@@ -78,7 +78,7 @@ impl LogText {
                 }
                 writeln!(
                     line,
-                    ",\"method\":\"GET\",\"path\":\"{path}\",\"status\":{status},\"bytes\":{bytes}}}"
+                    ",\"method\":\"GET\",\"path\":\"{path}\",\"status\":{status},\"bytes\":{bytes},\"agent\":\"{agent}\"}}"
                 )
             }
         }
