@@ -13,6 +13,10 @@
 pub struct ReplicaConfig {
     /// The maximum number of meters that are counted at once, including those received from other nodes. 1,000,000 by
     /// default; a claim on another one is an error of the kind [`Full`](ratelimit_core::ErrorKind::Full).
+    ///
+    /// It also bounds how much memory the state of another node may take while it is received: 1 MiB for each of these
+    /// meters, but all together at most 1 GiB, or 256 bytes for each if that is more. A longer state is
+    /// [dropped](ReplicaStats::dropped_states).
     pub max_keys: usize,
     /// How many bytes of sent updates are kept for nodes that missed them. 16 MiB by default. Choose it large enough for
     /// the updates of the longest expected network partition. It also bounds the updates that a node keeps while it
@@ -60,6 +64,8 @@ pub struct ReplicaStats {
     /// How often updates of another node were missing for good, so that this node requested the state of their sender
     /// instead.
     pub given_up: u64,
+    /// Received states that were longer than [`ReplicaConfig::max_keys`] allows, so that this node lacks their units.
+    pub dropped_states: u64,
     /// Received messages that were not valid.
     pub malformed: u64,
     /// Received meters that could not be counted: the node was full, or counts the meters in other segments of time.

@@ -13,9 +13,11 @@ use super::transport::Transport;
 use super::wire::Malformed;
 use crate::table::lock;
 
-/// A received state may have this many bytes for each of [`ReplicaConfig::max_keys`](super::ReplicaConfig::max_keys)
-/// meters, on average. A longer one is dropped.
-const BYTES_PER_METER: usize = 256;
+/// A received state may have a mebibyte for each of [`ReplicaConfig::max_keys`](super::ReplicaConfig::max_keys) meters: no
+/// log is longer in a message. But all together may have a gibibyte, or 256 bytes each if that is more.
+fn longest_state(max_keys: usize) -> usize {
+    (max_keys.min(1 << 10) << 20).max(max_keys.saturating_mul(256))
+}
 
 /// The pause after an error before receiving again.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -91,7 +93,7 @@ impl<T: Transport> Replicated<T> {
             {
                 let mut check = Entries::new(states);
                 while check.state()?.is_some() {}
-                let max = self.config.max_keys.saturating_mul(BYTES_PER_METER);
+                let max = longest_state(self.config.max_keys);
                 let state = session.add_part((part, is_last), contained, bytes, max);
                 let FullState { states, held } = state.unwrap_or_default();
                 states.iter().try_for_each(|message| self.apply_state(message, now))?;

@@ -55,6 +55,8 @@ pub(crate) struct Session {
     silent_intervals: u64,
     /// How often updates were given up.
     pub(crate) given_up: u64,
+    /// How many received states were too long.
+    pub(crate) dropped_states: u64,
 }
 
 /// The progress of joining.
@@ -111,6 +113,7 @@ impl Session {
             answered: BTreeMap::new(),
             silent_intervals,
             given_up: 0,
+            dropped_states: 0,
         }
     }
 
@@ -282,6 +285,7 @@ impl Session {
         }
         if fetch.bytes > max {
             self.fetch = None;
+            self.dropped_states += 1;
             return None;
         }
         let count = fetch.last?.checked_add(1)?;
@@ -425,5 +429,6 @@ mod tests {
         assert!(session.awaits(ONE, 1));
         assert_eq!(session.add_part((3, false), vec![], &[1; 10], 10), None);
         assert!(!session.awaits(ONE, 1), "it is too long");
+        assert_eq!(session.dropped_states, 1);
     }
 }

@@ -117,8 +117,11 @@ impl<T: Transport> Replicated<T> {
 
     /// The numbers of messages that were sent and received.
     pub fn stats(&self) -> ReplicaStats {
-        let given_up = lock(&self.session).given_up;
-        ReplicaStats { given_up, ..*lock(&self.stats) }
+        let (given_up, dropped_states) = {
+            let session = lock(&self.session);
+            (session.given_up, session.dropped_states)
+        };
+        ReplicaStats { given_up, dropped_states, ..*lock(&self.stats) }
     }
 }
 
