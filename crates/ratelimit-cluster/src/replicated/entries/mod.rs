@@ -12,6 +12,7 @@
 //!
 //! Instants are nanoseconds since the Unix epoch. Numbers are unsigned unless stated otherwise. A log that is too long for a
 //! message is sent with less precision: adjacent units get the instant of the newer one, so it never counts for less.
+//! A window that is too long for a message is sent as several states of consecutive segments.
 //! All logs in a message have at most as many units as one log may have.
 
 mod read;
@@ -25,7 +26,7 @@ mod tests {
     use proptest::prelude::*;
     use ratelimit_core::{
         Bucket, BucketState, Claim, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, Mode, Refund,
-        State, Timestamp, Window,
+        State, Timestamp, Window, WindowState,
     };
 
     use super::super::wire::{Malformed, Reader, put_number, put_signed};
@@ -197,6 +198,36 @@ mod tests {
         assert_eq!(read.units.len(), units.len());
         assert!(read.units.iter().zip(&units).all(|(read, unit)| read >= unit));
         assert_eq!(read.units.back(), units.back());
+    }
+
+    #[test]
+    fn long_windows_are_sent_as_several_states() {
+        let window = Window::new(MAX_UNITS, 1_000_000_000, 3_600, false, 7_000).unwrap();
+        let (meter, now) = (Meter::Window(window), Timestamp::from_nanos(1_800_000_000_123_456_789));
+        let counts = (0..=3_600).map(|place| 300 * u64::from(place < 3_600)).collect();
+        let state = State::Window(WindowState { at: now, counts });
+        let mut writer = Writer::new(5_997, || vec![1, 2, 3]);
+        writer.state(&id(0, b"before"), &meter, &meter.fresh());
+        writer.state(&id(0, b"k"), &meter, &state);
+        let (pages, left_out) = writer.finish();
+        assert_eq!((pages.len(), left_out), (3, 0));
+        for is_backwards in [false, true] {
+            let ledger = Ledger::new(9, None);
+            let mut pages: Vec<_> = pages.iter().collect();
+            if is_backwards {
+                pages.reverse();
+            }
+            for page in pages {
+                assert!(page.len() <= 5_997);
+                let mut entries = Entries::new(Reader::new(&page[3..]));
+                while let Some((id, meter, state)) = entries.state().unwrap() {
+                    assert!(ledger.raise(&id, &meter, state, now));
+                }
+            }
+            let states = (0..).map_while(|shard| ledger.states(shard)).flatten();
+            let known: Vec<_> = states.filter(|known| known.name.id().key == b"k").collect();
+            assert_eq!(known.iter().map(|known| &known.state).collect::<Vec<_>>(), [&state]);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Encodes entries.
 
-use ratelimit_core::{MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Window};
+use ratelimit_core::{MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window};
 
 use crate::ledger::Units;
 use crate::replicated::wire::{put_bytes, put_number, put_signed};
@@ -46,12 +46,31 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
     pub(crate) fn units(&mut self, id: &MeterId<'_>, meter: &Meter, units: &Units) {
         let log_units =
             if let Units::Log { units, .. } = units { units.unsigned_abs().min(MAX_LOG_UNITS) } else { 0 };
-        self.put(id, meter, log_units, |out, _| put_units(out, units));
+        let is_put = self.put(id, meter, log_units, |out, _| put_units(out, units));
+        self.too_large += u64::from(!is_put);
     }
 
     pub(crate) fn state(&mut self, id: &MeterId<'_>, meter: &Meter, state: &State) {
         let log_units = if let State::Log(log) = state { log.units.len() as u64 } else { 0 };
-        self.put(id, meter, log_units, |out, room| put_state(out, state, room));
+        let is_put = match (meter, state) {
+            (Meter::Window(window), State::Window(state)) => {
+                self.put_window(id, window, state.at, &state.counts)
+            }
+            _ => self.put(id, meter, log_units, |out, room| put_state(out, state, room)),
+        };
+        self.too_large += u64::from(!is_put);
+    }
+
+    /// A window that is too long for a message is sent as several states, each with some of its counts.
+    fn put_window(&mut self, id: &MeterId<'_>, window: &Window, at: Timestamp, counts: &[u64]) -> bool {
+        if self.put(id, &Meter::Window(*window), 0, |out, _| put_counts(out, at, counts)) {
+            return true;
+        }
+        let (newer, older) = counts.split_at(counts.len() / 2);
+        let newest_of_older = window.place(at).0.saturating_sub(newer.len() as u64);
+        !newer.is_empty()
+            && self.put_window(id, window, at, newer)
+            && self.put_window(id, window, window.instant(newest_of_older, 0), older)
     }
 
     /// Takes the full messages.
@@ -67,13 +86,14 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
         (self.pages, self.too_large)
     }
 
+    /// `false` if the entry is too long for a message.
     fn put(
         &mut self,
         id: &MeterId<'_>,
         meter: &Meter,
         log_units: u64,
         content: impl Fn(&mut Vec<u8>, usize),
-    ) {
+    ) -> bool {
         for is_last_try in [false, true] {
             if self.page.is_empty() {
                 self.page = (self.begin)();
@@ -88,16 +108,16 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
             let fits = self.page.len() <= self.largest && self.log_units + log_units <= MAX_LOG_UNITS;
             if fits || end == self.header && self.page.len() <= self.largest {
                 self.log_units += log_units;
-                return;
+                return true;
             }
             self.page.truncate(end);
             self.limits.truncate(limits);
             if is_last_try || end == self.header {
-                self.too_large += 1;
-                return;
+                break;
             }
             self.next_page();
         }
+        false
     }
 
     fn next_page(&mut self) {
@@ -173,12 +193,7 @@ fn put_units(out: &mut Vec<u8>, units: &Units) {
 
 fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
     match state {
-        State::Window(state) => {
-            let counts = state.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
-            put_number(out, state.at.as_nanos());
-            put_number(out, counts as u64);
-            state.counts[..counts].iter().for_each(|count| put_number(out, *count));
-        }
+        State::Window(state) => put_counts(out, state.at, &state.counts),
         State::Bucket(state) => {
             let numbers = state.numbers();
             put_number(out, numbers.len() as u64);
@@ -209,6 +224,13 @@ fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
             }
         }
     }
+}
+
+fn put_counts(out: &mut Vec<u8>, at: Timestamp, counts: &[u64]) {
+    let length = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+    put_number(out, at.as_nanos());
+    put_number(out, length as u64);
+    counts[..length].iter().for_each(|count| put_number(out, *count));
 }
 
 /// Combines runs into one at their newest instant.
