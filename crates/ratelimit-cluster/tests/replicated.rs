@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Node, exchange};
+use common::{Node, at, exchange};
+use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated};
 
 type Replica = Node<Replicated<InProcess>>;
@@ -24,4 +25,44 @@ fn long_logs_fit_the_state_of_few_meters() {
     nodes.push(node());
     exchange(&nodes, 5_000);
     assert!(nodes.iter().all(|node| node.store.has_joined() && node.left(5_000) == 5_000));
+}
+
+#[test]
+fn a_node_whose_first_hellos_are_lost_asks_again_if_others_count_already() {
+    for (keep, is_busy) in [(1 << 20, true), (0, true), (0, false)] {
+        let hub = Hub::new();
+        let node = || with_config(&hub, ReplicaConfig::default().history_bytes(keep), "100/h log");
+        let mut nodes = vec![node(), node()];
+        exchange(&nodes, 0);
+        nodes[0].charge(20, 0);
+        exchange(&nodes, 0);
+        nodes.push(node());
+        let (mut counted, mut joined_after) = (20, None);
+        for interval in 1..9 {
+            if is_busy {
+                nodes[0].charge(1, 0);
+                counted += 1;
+            }
+            let [old @ .., new] = &nodes[..] else { unreachable!() };
+            old.iter().for_each(|node| block_on(node.store.broadcast(at(0))).unwrap());
+            receive(new);
+            old.iter().for_each(receive);
+            block_on(new.store.broadcast(at(0))).unwrap();
+            if interval <= 2 {
+                old.iter().for_each(|node| while node.store.transport().next().is_some() {});
+            }
+            (0..3).for_each(|_| nodes.iter().for_each(receive));
+            if nodes[2].store.has_joined() {
+                joined_after = joined_after.or(Some(interval));
+                assert_eq!(nodes[2].left(0), 100 - counted, "{keep} {is_busy} {interval}");
+            }
+        }
+        assert_eq!(joined_after, Some(3), "{keep} {is_busy}");
+    }
+}
+
+fn receive(node: &Replica) {
+    while let Some(message) = node.store.transport().next() {
+        block_on(node.store.receive(&message, at(0)));
+    }
 }

@@ -65,8 +65,10 @@ impl<T: Transport> Replicated<T> {
         session.peers.mark_seen(sender);
         let me = session.id;
         let reply = match body {
-            Body::Update { .. } => {
-                if !session.hold(bytes, self.config.history_bytes) {
+            Body::Update { number, .. } => {
+                if session.hold(bytes, self.config.history_bytes) {
+                    session.peers.mark_known(sender, number);
+                } else {
                     self.apply(&mut session, bytes, now)?;
                 }
                 None

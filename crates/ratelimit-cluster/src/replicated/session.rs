@@ -16,8 +16,11 @@ const TIMEOUT: u64 = 3;
 /// How often the state of a node is requested after updates of it were lost.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// How many hello messages a node sends while it joins.
-const MAX_HELLOS: u32 = 2;
+/// How many hello messages a node sends while it joins, if no peer has charged anything.
+const MIN_HELLOS: u32 = 2;
+
+/// The same if a peer has: it may not have received the first ones.
+const MAX_HELLOS: u32 = 5;
 
 /// The maximum number of nodes whose last request is remembered.
 const MAX_ANSWERED: usize = 4_096;
@@ -174,7 +177,9 @@ impl Session {
         }
         if let Some(from) = joining.offers.pop_front() {
             requests.push(self.request_state(from, 0));
-        } else if joining.hellos < MAX_HELLOS {
+        } else if joining.hellos < MIN_HELLOS
+            || joining.hellos < MAX_HELLOS && self.peers.have_gaps(self.silent_intervals)
+        {
             joining.hellos += 1;
             requests.push(message::hello(self.id).into());
         } else {
@@ -327,6 +332,20 @@ mod tests {
         assert!(!joined(&session));
         assert_eq!(session.end_interval(), (vec![], vec![[7].into()]), "held updates are applied then");
         assert!(joined(&session) && !session.hold(&[7], 100));
+    }
+
+    #[test]
+    fn a_node_that_misses_updates_sends_five_hellos() {
+        for (leaves, expected) in [(false, 5), (true, 2)] {
+            let mut session = Session::new(ME, 100, 10);
+            session.peers.mark_seen(ONE);
+            session.peers.heartbeat(ONE, 1, 1);
+            if leaves {
+                session.peers.leave(ONE);
+            }
+            let sent = std::iter::from_fn(|| session.end_interval().0.pop()).take(9).count();
+            assert_eq!((sent, joined(&session)), (expected, true));
+        }
     }
 
     #[test]
