@@ -1,10 +1,11 @@
-//! `Replicated`: what a node that joins learns.
+//! `Replicated`: what a node that joins learns, and bans that several nodes begin.
 
 mod common;
 
-use common::{Node, at, exchange};
+use common::{Node, at, exchange, join};
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated};
+use ratelimit_core::{Limits, ManualClock, RateLimiter};
 
 type Replica = Node<Replicated<InProcess>>;
 
@@ -65,4 +66,28 @@ fn receive(node: &Replica) {
     while let Some(message) = node.store.transport().next() {
         block_on(node.store.receive(&message, at(0)));
     }
+}
+
+#[test]
+fn a_ban_that_several_nodes_begin_is_one_ban() {
+    let limits: Limits = "2/min; ban 10min after 5 in 1h".parse().unwrap();
+    let retry_at = |node: &Replica, millis| {
+        let limiter = RateLimiter::new(&node.store, limits.clone()).with_clock(ManualClock::at(at(millis)));
+        limiter.check_now("k").unwrap().retry_after().map(|after| at(millis) + after)
+    };
+    let offend = |node: &Replica, millis| (0..2 + 5).for_each(|_| _ = retry_at(node, millis));
+    let hub = Hub::new();
+    let mut nodes = vec![join(&hub, "1/s"), join(&hub, "1/s"), join(&hub, "1/s")];
+    exchange(&nodes, 0);
+    for (node, millis) in nodes.iter().zip([700, 0, 300]) {
+        offend(node, millis);
+        assert_eq!(retry_at(node, millis), Some(at(600_000 + millis)));
+    }
+    exchange(&nodes, 1_000);
+    assert!(nodes.iter().all(|node| retry_at(node, 1_000) == Some(at(600_700))));
+    // A node that joins has begun one, too.
+    nodes.push(join(&hub, "1/s"));
+    offend(&nodes[3], 900);
+    exchange(&nodes, 2_000);
+    assert!(nodes.iter().all(|node| retry_at(node, 2_000) == Some(at(600_900))));
 }

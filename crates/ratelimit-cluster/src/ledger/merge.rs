@@ -50,13 +50,14 @@ pub(super) fn raise(meter: &Meter, known: &mut State, other: &State) {
     }
 }
 
-/// Without units of other rates this follows [`Units::Bucket`]. Otherwise the units are charged at the instant at which they
-/// would have begun, but no earlier than the newest known charge, so that they count for longer rather than for less. What has
-/// drained at that charge is not refunded.
+/// Without units of other rates this follows [`Units::Bucket`], also with a drain of zero: then the TAT is at least the floor.
+/// Otherwise the units are charged at the instant at which they would have begun, but no earlier than the newest known charge,
+/// so that they count for longer rather than for less. What has drained at that charge is not refunded.
 fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestamp) {
     let State::Bucket(known) = state else { return };
     let not_drained = signed(floor.as_nanos().saturating_sub(known.at.as_nanos()));
-    let (drain, floor) = if drain > 0 { (drain, floor) } else { (drain.max(-not_drained), Timestamp::EPOCH) };
+    let (drain, floor) =
+        if drain >= 0 { (drain, floor) } else { (drain.max(-not_drained), Timestamp::EPOCH) };
     let (time, interval) = (drain.unsigned_abs(), bucket.interval());
     // Instants of other nodes may be further ahead than any clock.
     let began = Timestamp::from_nanos(floor.as_nanos().saturating_sub(time));

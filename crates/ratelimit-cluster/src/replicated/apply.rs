@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::Timestamp;
+use ratelimit_core::kit::is_ban;
+use ratelimit_core::{MeterId, State, Timestamp};
 
 use super::entries::Entries;
 use super::message::{Body, Message};
 use super::session::Session;
 use super::store::Replicated;
 use super::wire::Malformed;
+use crate::ledger::Units;
 use crate::table::lock;
 
 impl<T> Replicated<T> {
@@ -50,6 +52,7 @@ impl<T> Replicated<T> {
         let mut entries = Entries::new(units);
         let units = std::iter::from_fn(|| entries.units().ok().flatten());
         let units = units.filter(|(_, meter, units)| !units.have_left(meter, now));
+        let units = units.map(|(id, meter, units)| (id, meter, as_one_ban(&id, units)));
         let uncounted = self.ledger.merge(units, now);
         let mut stats = lock(&self.stats);
         stats.applied += 1;
@@ -78,10 +81,24 @@ impl<T> Replicated<T> {
         let Body::State { states, .. } = Message::read(message)?.body else { return Ok(()) };
         let mut entries = Entries::new(states);
         while let Some((id, meter, state)) = entries.state()? {
-            if !self.ledger.raise(&id, &meter, state, now) {
-                lock(&self.stats).uncounted += 1;
-            }
+            let uncounted = match &state {
+                // `raise` would add a ban that is pending here.
+                State::Bucket(ban) if is_ban(id.scope) => {
+                    let units = Units::Bucket { drain: 0, floor: ban.tat().unwrap_or_default() };
+                    self.ledger.merge(std::iter::once((id, meter, units)), now)
+                }
+                _ => u64::from(!self.ledger.raise(&id, &meter, state, now)),
+            };
+            lock(&self.stats).uncounted += uncounted;
         }
         Ok(())
+    }
+}
+
+/// Bans that several nodes begin for the same refusals are not added up: they are one, until the latest end.
+fn as_one_ban(id: &MeterId<'_>, units: Units) -> Units {
+    match units {
+        Units::Bucket { drain, floor } if drain > 0 && is_ban(id.scope) => Units::Bucket { drain: 0, floor },
+        _ => units,
     }
 }

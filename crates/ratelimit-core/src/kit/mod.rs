@@ -1,7 +1,7 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations as text, and setters of
-//! configurations.
+//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations as text, which bucket is a
+//! ban, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
@@ -19,7 +19,7 @@ mod time_source;
 
 #[doc(inline)]
 pub use crate::__setters as setters;
-pub use crate::limit::parse_duration;
+pub use crate::limit::{is_ban, parse_duration};
 pub use all_of::all_of;
 pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]

@@ -36,6 +36,12 @@ pub(crate) fn is_scope_of_ban(scope: &str) -> bool {
     kind.split(':').next() == Some(KIND)
 }
 
+/// Whether this is the scope of the bucket that decides whether a key is banned. For stores that count for themselves:
+/// bans that several of them begin for the same refusals are one.
+pub fn is_ban(scope: &str) -> bool {
+    scope.rsplit('=').next() == Some(KIND)
+}
+
 /// Checks the lengths of bans.
 pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Result<(), LimitError> {
     if duration.is_zero() {

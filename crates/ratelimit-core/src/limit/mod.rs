@@ -16,6 +16,7 @@ mod spec;
 mod text;
 
 pub use algorithm::{Algorithm, Alignment};
+pub use ban::is_ban;
 pub(crate) use ban::{Ban, is_scope_of_ban};
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
