@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Meter, Mode, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{Demand, Fingerprint, Slab, expiry};
 
 use super::cold::Cold;
@@ -31,10 +31,22 @@ pub(super) struct Entry<'s> {
 /// Usages that have to be sent.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// Meters with pending units: the lower halves of their fingerprints.
+    /// Meters with pending units, or that have to be read: the lower halves of their fingerprints.
     pub(super) dirty: Vec<u64>,
     /// Usages that are older than what is pending in their meter's slot, in order.
     pub(super) queue: VecDeque<(Fingerprint, Usage)>,
+}
+
+impl Outgoing {
+    /// Records that a claim on a meter was refused. The meter is read, because other nodes may have given back or reset
+    /// what this node counts, and it charges nothing before it knows.
+    #[inline]
+    pub(super) fn list_reading(&mut self, slot: &mut Slot) {
+        if !slot.is_listed() {
+            self.dirty.push(slot.low);
+        }
+        slot.set_reading();
+    }
 }
 
 impl Entry<'_> {
@@ -64,6 +76,8 @@ impl Entry<'_> {
         let (admitted, verdict) = demand.meter.claim(&mut self.state, demand.cost, demand.now, demand.mode);
         if admitted && demand.charges() {
             self.record_charge(demand.meter, demand.cost, &verdict);
+        } else if !admitted && demand.mode == Mode::Charge && self.pending.is_none() {
+            self.outgoing.list_reading(self.slot);
         }
         (admitted, verdict)
     }
@@ -80,7 +94,7 @@ impl Entry<'_> {
     }
 
     pub(super) fn add_pending(&mut self, units: Units) {
-        if self.pending.is_none() {
+        if self.pending.is_none() && !self.slot.is_listed() {
             self.outgoing.dirty.push(self.slot.low);
         }
         let (pending, before) = units.appended_to(self.pending);

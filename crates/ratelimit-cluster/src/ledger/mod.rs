@@ -193,7 +193,8 @@ impl Ledger {
         }
     }
 
-    /// Takes all pending usages in parts of at most `max`, except that all usages of one meter are in the same part.
+    /// Takes all pending usages in parts of at most `max`, except that all usages of one meter are in the same part. A usage
+    /// without units is of a meter that has refused a claim and has to be read.
     pub(crate) fn take_parts(&self, max: usize) -> Vec<Vec<Usage>> {
         let mut parts: Vec<Vec<Usage>> = Vec::new();
         for shard in &self.shards {
@@ -221,14 +222,18 @@ impl Ledger {
     /// Takes all pending usages, one after another. `each` runs with a shard locked, so it must be short.
     pub(crate) fn take_each(&self, mut each: impl FnMut(&OwnedName, &Meter, Units)) {
         for shard in &self.shards {
-            shard.lock().take_pending(&mut each);
+            shard.lock().take_pending(|name, meter, units| {
+                if !units.is_reading() {
+                    each(name, meter, units);
+                }
+            });
         }
     }
 
     /// Makes usages that could not be sent pending again, except those of meters that were reset in the meantime. They are in
-    /// the order in which they were taken.
+    /// the order in which they were taken. A meter that was only to be read is listed again when it next refuses.
     pub(crate) fn put_back(&self, usages: Vec<Usage>) {
-        for usage in usages.into_iter().rev() {
+        for usage in usages.into_iter().rev().filter(|usage| !usage.units.is_reading()) {
             let fingerprint = self.fingerprints.of(&usage.name.id());
             self.shard(fingerprint).put_back(fingerprint, usage);
         }
@@ -333,7 +338,7 @@ fn combine(taken: &mut Vec<Usage>) {
             taken.push(usage);
         }
     }
-    taken.retain(|usage| !usage.units.is_nothing());
+    taken.retain(|usage| !usage.units.is_cancelled());
     // A bucket counts the units of a rate from its newest charge of any rate on.
     taken.sort_by(|one, other| {
         one.name.id().cmp(&other.name.id()).then(one.units.began().cmp(&other.units.began()))

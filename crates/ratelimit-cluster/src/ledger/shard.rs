@@ -2,7 +2,7 @@
 
 use hashbrown::HashTable;
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{Meter, MeterId, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{self, Demand, Fingerprint, LargeStates, Slab, expiry};
 
 use super::capacity::Capacity;
@@ -79,7 +79,7 @@ impl Shard {
         let (admitted, verdict) = slot.claim(demand)?;
         if admitted && demand.charges() {
             // As `Entry::record_charge`, in place.
-            if !slot.is_pending() {
+            if !slot.is_listed() {
                 self.outgoing.dirty.push(slot.low);
             }
             let units = Units::of_charge(demand.meter, demand.cost, &verdict, slot.state.at());
@@ -90,8 +90,17 @@ impl Shard {
                 self.outgoing.queue.push_back((fingerprint, Usage { name, meter: *demand.meter, units }));
                 self.prune();
             }
+        } else if !admitted && demand.mode == Mode::Charge {
+            self.outgoing.list_reading(slot);
         }
         Some((admitted, verdict))
+    }
+
+    /// Records that a claim on the meter was refused, if there is one.
+    pub(super) fn refused(&mut self, fingerprint: Fingerprint) {
+        if let Some(slot) = self.table.find_mut(fingerprint.low, |slot| slot.is(fingerprint)) {
+            self.outgoing.list_reading(slot);
+        }
     }
 
     /// Counts a claim. Returns whether the caller has to remove expired meters.
@@ -174,7 +183,8 @@ impl Shard {
         capacity.release();
     }
 
-    /// Takes all pending usages. Returns whether there was at most one for each meter.
+    /// Takes all pending usages, and one without units of each meter that only has to be read. Returns whether there was at
+    /// most one for each meter.
     pub(super) fn take_pending(&mut self, mut each: impl FnMut(&OwnedName, &Meter, Units)) -> bool {
         let is_each_once = self.outgoing.queue.is_empty();
         for (_, usage) in self.outgoing.queue.drain(..).filter(|(_, usage)| !usage.units.is_nothing()) {
@@ -183,20 +193,19 @@ impl Shard {
         let (colds, meters) = (&self.colds, &self.meters);
         let mut take = |slot: &mut Slot| {
             let meter = meters.at(slot.meter);
-            let units = slot.pending(meter);
-            slot.set_pending(None);
-            if let Some(units) = units.filter(|units| !units.is_nothing()) {
+            let units = slot.take_pending(meter);
+            if let Some(units) = units.filter(|units| !units.is_cancelled()) {
                 each(&colds.at(slot.cold).name, meter, units);
             }
         };
         if self.outgoing.dirty.len() > self.table.len() / SCAN_SHARE {
             // In memory order.
             self.outgoing.dirty.clear();
-            self.table.iter_mut().filter(|slot| slot.is_pending()).for_each(take);
+            self.table.iter_mut().filter(|slot| slot.is_listed()).for_each(take);
         } else {
             for low in self.outgoing.dirty.drain(..) {
                 // There may be none: the meter may have been removed.
-                let found = self.table.find_mut(low, |slot| slot.low == low && slot.is_pending());
+                let found = self.table.find_mut(low, |slot| slot.low == low && slot.is_listed());
                 found.into_iter().for_each(&mut take);
             }
         }
@@ -342,10 +351,10 @@ impl Shard {
         self.outgoing.dirty.shrink_to(self.table.len());
     }
 
-    /// Lists the meters with pending units anew, without those that were removed.
+    /// Lists the meters with pending units, or to be read, anew, without those that were removed.
     fn list_dirty(&mut self) {
         self.outgoing.dirty.clear();
-        self.outgoing.dirty.extend(self.table.iter().filter(|slot| slot.is_pending()).map(|slot| slot.low));
+        self.outgoing.dirty.extend(self.table.iter().filter(|slot| slot.is_listed()).map(|slot| slot.low));
     }
 
     /// Drops usages that have left their window and combines those of one rate, in case pending usages are not taken for long.

@@ -20,6 +20,8 @@ pub(super) struct SharedState {
     /// The newest segment at the last request, and how often it was the newest.
     newest: u64,
     requests: u8,
+    /// Whether a segment has lost all its units. Another node may have reset the meter: then all others have lost theirs.
+    pub(super) is_reset: bool,
     requested_at: Timestamp,
     /// Units that the store may or may not have counted, at most one for each segment or rate. They are added to the
     /// store's readings.
@@ -54,7 +56,9 @@ impl SharedState {
                     let beside = pending.chain(self.unsure.iter().copied());
                     let beside = beside.map(|(_, units)| of_segment(&units, segment));
                     let beside = beside.fold(0, i64::saturating_add);
-                    state.counts[place] = total.saturating_add_signed(beside).min(MAX_UNITS);
+                    let count = total.saturating_add_signed(beside).min(MAX_UNITS);
+                    self.is_reset |= usage.units.is_reading() && total == 0 && count < state.counts[place];
+                    state.counts[place] = count;
                 }
                 if let Some(at) = newest_at.filter(|at| *at > self.requested_at) {
                     self.requests = if self.newest == segment { self.requests.saturating_add(1) } else { 1 };

@@ -1,23 +1,33 @@
 //! The methods of a ledger for counting with a shared store: its readings, which contain the units of all nodes, replace the
 //! local states.
 
-use std::ops::RangeInclusive;
-
 use ratelimit_core::{Meter, MeterId, State, Timestamp};
 
 use super::entry::Entry;
-use super::units::{counts_together, moved, newest, signed, whole_units};
+use super::units::{counts_together, moved, newest, place, signed, whole_units};
 use super::{Ledger, Reading, Units, Usage};
 
 impl Ledger {
-    /// The segments of a window that have to be read when this usage is sent. A segment that has ended is read a few times
-    /// more: other nodes send their charges up to an interval and a round trip later.
-    pub(crate) fn segments(&self, usage: &Usage, now: Timestamp) -> Option<RangeInclusive<u64>> {
+    /// The segments of a window that have to be read when this usage is sent; the newest is the last. A segment that has ended
+    /// is read a few times more: other nodes send their charges up to an interval and a round trip later.
+    pub(crate) fn segments(&self, usage: &Usage, now: Timestamp) -> Option<Vec<u64>> {
         self.with(&usage.name.id(), |entry| match (&entry.meter, &entry.state) {
             (Meter::Window(window), State::Window(state)) if counts_together(&entry.meter, &usage.meter) => {
                 let newest = window.place(state.at.max(now)).0;
-                let read = entry.shared().map_or(0, |shared| shared.read);
-                Some(newest.saturating_sub(window.carried().into()).max(read)..=newest)
+                let oldest = newest.saturating_sub(window.carried().into());
+                let shared = entry.colds.at_mut(entry.slot.cold).shared.as_mut();
+                let (read, is_reset) =
+                    shared.map_or((0, false), |shared| (shared.read, std::mem::take(&mut shared.is_reset)));
+                let first = oldest.max(read);
+                // A reset shows in the oldest segment with units.
+                let most = match (usage.units.is_reading(), is_reset) {
+                    (false, _) => 0,
+                    (true, false) => 1,
+                    (true, true) => usize::MAX,
+                };
+                let counts =
+                    |segment: &u64| place(window, state, *segment).is_some_and(|nth| state.counts[nth] > 0);
+                Some((oldest..first).filter(counts).take(most).chain(first..=newest).collect())
             }
             _ => None,
         })
@@ -113,7 +123,7 @@ impl Ledger {
                 }
             });
         }
-        usages.retain(|usage| !usage.units.is_nothing());
+        usages.retain(|usage| !usage.units.is_cancelled());
     }
 
     /// Limits charges that could not be sent before; see [`Units::limit`].

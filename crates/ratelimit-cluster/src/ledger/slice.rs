@@ -1,6 +1,6 @@
 //! Decides slices of several claims, with all their shards locked.
 
-use ratelimit_core::{Answer, Claim, Claims, State, StoreError};
+use ratelimit_core::{Answer, Claim, Claims, Mode, State, StoreError};
 use ratelimit_memory::kit::Fingerprint;
 use smallvec::SmallVec;
 
@@ -24,6 +24,9 @@ impl Ledger {
             targets.iter().map(|fingerprint| shards[place(fingerprint)].state(*fingerprint)).collect();
         let answer = ratelimit_core::decide(&claims, &mut states);
         if !answer.charged {
+            let verdicts = answer.verdicts.iter().zip(&targets);
+            let refused = verdicts.filter(|(verdict, _)| claims.mode() == Mode::Charge && !verdict.fits);
+            refused.for_each(|(_, fingerprint)| shards[place(fingerprint)].refused(*fingerprint));
             return Ok(answer);
         }
         let charged = || claims.iter().zip(&targets).enumerate().filter(|(_, (claim, _))| claim.cost > 0);

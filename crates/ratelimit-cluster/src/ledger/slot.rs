@@ -26,15 +26,33 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// Set if there are pending units.
 const PENDING: u64 = 1 << 63;
 
+/// Instead of pending units: the meter has to be read.
+const READING: [u64; 2] = [0, 1];
+
 impl Slot {
     /// A meter without pending units.
     pub(super) fn new(base: kit::Slot, meter: u32, cold: u32) -> Self {
         Self { base, pending: [0; 2], meter, cold }
     }
 
+    /// Whether there are pending units, or the meter has to be read.
     #[inline]
-    pub(super) fn is_pending(&self) -> bool {
-        self.pending[0] != 0
+    pub(super) fn is_listed(&self) -> bool {
+        self.pending != [0; 2]
+    }
+
+    /// Whether the meter has to be read, and there are no pending units.
+    fn is_reading(&self) -> bool {
+        self.pending == READING
+    }
+
+    /// Records that the meter has to be read, unless units are pending: then it is read anyway.
+    #[inline]
+    pub(super) fn set_reading(&mut self) {
+        // Units that were refunded before they were sent are not sent.
+        if self.pending[1] == 0 {
+            self.pending = READING;
+        }
     }
 
     /// The pending units; `meter` is of the same kind as the slot's.
@@ -49,7 +67,7 @@ impl Slot {
         })
     }
 
-    /// Replaces the pending units.
+    /// Replaces the pending units. Without them, a meter that had to be read still has to be.
     #[inline]
     pub(super) fn set_pending(&mut self, units: Option<Units>) {
         let words = units.map(|units| match units {
@@ -57,7 +75,15 @@ impl Slot {
             Units::Bucket { drain, floor } => [floor.as_nanos(), drain.cast_unsigned()],
             Units::Log { newest, units } => [newest.as_nanos(), units.cast_unsigned()],
         });
-        self.pending = words.map_or([0; 2], |[first, second]| [first.min(!PENDING) | PENDING, second]);
+        let none = if self.is_reading() { READING } else { [0; 2] };
+        self.pending = words.map_or(none, |[first, second]| [first.min(!PENDING) | PENDING, second]);
+    }
+
+    /// Takes the pending units; those of a [reading](Units::reading) if the meter only has to be read.
+    pub(super) fn take_pending(&mut self, meter: &Meter) -> Option<Units> {
+        let units = if self.is_reading() { Some(Units::reading(meter)) } else { self.pending(meter) };
+        self.pending = [0; 2];
+        units
     }
 }
 
@@ -97,11 +123,16 @@ mod tests {
             for (text, units) in [("1/s fixed", window), ("1/s burst 1", bucket), ("1/s log", log)] {
                 let base = kit::Slot::new(Fingerprint { low: 1, high: 2 }, CompactState::default());
                 let mut slot = Slot::new(base, 3, 4);
-                assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (false, None));
+                assert_eq!((slot.is_listed(), slot.pending(&meter(text))), (false, None));
                 slot.set_pending(Some(units));
-                assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (true, Some(units)));
+                assert_eq!((slot.is_listed(), slot.pending(&meter(text))), (true, Some(units)));
                 slot.set_pending(None);
-                assert!(!slot.is_pending());
+                assert!(!slot.is_listed());
+                slot.set_reading();
+                slot.set_pending(None);
+                assert_eq!((slot.is_listed(), slot.pending(&meter(text))), (true, None));
+                let reading = slot.take_pending(&meter(text));
+                assert!(reading.is_some_and(|units| units.is_reading()) && !slot.is_listed());
             }
         }
     }

@@ -39,6 +39,30 @@ pub(crate) enum Units {
 const MAX_DRAIN: i64 = (1 << 62) - 1;
 
 impl Units {
+    /// No units: the meter is only read.
+    pub(super) fn reading(meter: &Meter) -> Self {
+        match meter {
+            Meter::Window(_) => Self::Window { segment: 0, units: 0 },
+            Meter::Bucket(_) => Self::Bucket { drain: 0, floor: Timestamp::EPOCH },
+            Meter::Log(_) => Self::Log { newest: Timestamp::EPOCH, units: 0 },
+        }
+    }
+
+    /// Whether all of them were refunded before they were sent.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_nothing() && !self.is_reading()
+    }
+
+    /// Whether the meter is only read.
+    pub(crate) fn is_reading(&self) -> bool {
+        match self {
+            Self::Window { segment, units } => (*segment, *units) == (0, 0),
+            Self::Bucket { drain: units, floor: at } | Self::Log { newest: at, units } => {
+                (*at, *units) == (Timestamp::EPOCH, 0)
+            }
+        }
+    }
+
     /// The units of a charge, from its verdict and the newest instant at which the meter was charged.
     #[inline]
     pub(super) fn of_charge(meter: &Meter, cost: u64, verdict: &Verdict, at: Timestamp) -> Self {

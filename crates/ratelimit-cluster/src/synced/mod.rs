@@ -26,13 +26,14 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// # What it guarantees
 /// A check never waits for the shared store, and does not fail when that fails. One node by itself never admits more than the
 /// limit. Several nodes may: a node sees another one's charges after both have synchronized, and it reads a key only after it
-/// has charged that key itself. The excess is at most (nodes - 1) x limit and, while the store can be reached, what the nodes
-/// admit within two intervals. The page *Counting together* of the project's documentation has the details.
+/// has charged, refunded or refused that key itself. The excess is at most (nodes - 1) x limit and, while the store can be
+/// reached, what the nodes admit within two intervals. The page *Counting together* of the project's documentation has the
+/// details.
 ///
 /// # What it costs
-/// Each interval costs one claim for each key that was charged in it, in batches; logs cost two, and windows that carry earlier
-/// segments a few more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
-/// ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
+/// Each interval costs one claim for each key that was charged or refused in it, in batches; logs that were charged cost two,
+/// and windows that carry earlier segments a few more after a segment has ended. Other keys cost nothing. Several batches are
+/// in flight at once ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
 ///
 /// # Failures
 /// Charges that the store did not apply are sent again the next time. Charges that it may have applied
@@ -49,8 +50,9 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// # Refunds and resets
 /// A refund is sent like a charge. Under a log, refund on the node that made the charge.
 ///
-/// A reset removes the meter on this node and in the shared store. Another node sees the reset when it next sends a charge of
-/// the meter.
+/// A reset removes the meter on this node and in the shared store. Another node sees the reset with its first
+/// [`sync`](Self::sync) after it has charged, refunded or refused the key. So does a node that refuses see what others have
+/// refunded.
 ///
 /// ```
 /// use ratelimit_cluster::Synced;

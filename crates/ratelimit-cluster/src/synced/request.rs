@@ -169,10 +169,11 @@ pub(super) fn requests(
             }
             let charged = u64::try_from(units).unwrap_or(0);
             let read = ledger.segments(usage, now);
-            let newest = read.as_ref().map(|read| *read.end());
+            let newest = read.as_ref().and_then(|read| read.last().copied());
             let others = read.into_iter().flatten().filter(|segment| *segment != own);
             // The newest segment comes last: after it all are known.
-            let mut segments: Vec<u64> = others.chain([own]).collect();
+            let own_too = (!usage.units.is_reading()).then_some(own);
+            let mut segments: Vec<u64> = others.chain(own_too).collect();
             segments.sort_unstable();
             for segment in segments {
                 let cost = if segment == own { charged } else { 0 };
@@ -184,7 +185,9 @@ pub(super) fn requests(
             // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
             // to `floor`, in another one it adds `drain` to the TAT, rounded up to whole units.
             let length = drain.unsigned_abs();
-            if drain < 0 && has_one_rate {
+            if drain == 0 {
+                requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
+            } else if drain < 0 && has_one_rate {
                 // The store does not refund what of them had drained when it was last charged.
                 let (whole, part) = (length / bucket.interval(), length % bucket.interval());
                 let began = Some(Timestamp::derived(floor.as_nanos().saturating_sub(length)));
@@ -223,7 +226,7 @@ pub(super) fn requests(
             if units < 0 {
                 let sent_at = ledger.sent_at(usage, newest);
                 returns.push(refund(Scope::of_log(&id, log), units.unsigned_abs(), sent_at));
-            } else {
+            } else if units > 0 {
                 requests.push(request(Scope::of_log(&id, log), units.unsigned_abs(), newest));
             }
             // As of now: the store may have dropped what had expired when the refunded units were charged.

@@ -27,7 +27,10 @@ impl<S: CounterStore> Synced<S> {
         let is_after_failure = self.has_failed.swap(true, Ordering::Relaxed);
         for usages in &mut parts {
             let is_log = |usage: &Usage| matches!(usage.meter, Meter::Log(_));
-            usages.retain(|usage| !is_log(usage) || !usage.units.have_left(&usage.meter, now));
+            let has_left = |usage: &Usage| {
+                is_log(usage) && !usage.units.is_reading() && usage.units.have_left(&usage.meter, now)
+            };
+            usages.retain(|usage| !has_left(usage));
             self.ledger.forgive(usages);
             if is_after_failure {
                 self.ledger.limit(usages, now);
@@ -156,6 +159,7 @@ impl<S: CounterStore> Batch<'_, S> {
     fn waiting(&self) -> HashSet<OwnedName> {
         let pending = self.usages.iter().zip(&self.stages).filter(|(_, stage)| **stage == Stage::Pending);
         let charges = pending.map(|(usage, _)| usage).filter(|usage| !is_sent_last(usage));
+        let charges = charges.filter(|usage| !usage.units.is_reading());
         charges.map(|usage| usage.name.clone()).collect()
     }
 
