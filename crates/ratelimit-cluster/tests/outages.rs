@@ -214,6 +214,40 @@ fn resets_are_made_however_a_synchronization_ends() {
     }
 }
 
+/// A failed or dropped call has not lost what else it was to reset, nor what is charged meanwhile.
+#[test]
+fn a_reset_that_did_not_reach_the_store_is_made_by_the_next_synchronization() {
+    for text in KINDS {
+        let limits = [text.to_string(), format!("{text} name other")].map(|text| limit(&text));
+        for how in [REQUESTS_LOST, ANSWERS_LOST, REFUSING, DROPPED] {
+            let node = Synced::new(Arc::new(Frozen::default()));
+            for own in &limits {
+                assert!(claim(&node, own, 15, START));
+                block_on(node.sync(START)).unwrap();
+                assert!(claim(&node, own, 2, START));
+            }
+            let claims = [one(&limits[0], 0), one(&limits[1], 0)];
+            let claims = Claims::new(START, Mode::Charge, &claims).unwrap();
+            node.inner().set(how);
+            assert!(node.reset(claims).now_or_never().is_none_or(|done| done.is_err()));
+            node.inner().set(0);
+            for own in &limits {
+                assert!(claim(&node, own, 4, START), "{text}, {how}");
+            }
+            for nth in 1..3 {
+                block_on(node.sync(START)).unwrap();
+                let other = Synced::new(node.inner().clone());
+                for own in &limits {
+                    assert!(claim(&other, own, 1, START));
+                    block_on(other.sync(START)).unwrap();
+                    let lefts = (left(&node, own, START), left(&other, own, START));
+                    assert_eq!(lefts, (16, 16 - nth), "{text}, {how}: and it is made once");
+                }
+            }
+        }
+    }
+}
+
 fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {
     let claim = one(limit, 0);
     let peek = |decided: Result<(bool, Verdict), StoreError>| decided.unwrap().1.remaining;

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{
     Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, MAX_CLAIMS, Meter, MeterId, Mode, Promises,
     Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
@@ -131,7 +132,7 @@ impl<S: CounterStore> Synced<S> {
         let _turn = self.turn.lock().await;
         self.ledger.expire(now);
         self.resets.expire(now);
-        let resets = self.reset_shared(now).await;
+        let resets = self.reset_shared(self.resets.to_make(), now).await;
         resets.and(self.send_pending(now).await)
     }
 
@@ -144,10 +145,10 @@ impl<S: CounterStore> Synced<S> {
         }
     }
 
-    /// Makes the pending resets in the shared store. Those that fail, or are dropped, are made the next time.
-    async fn reset_shared(&self, now: Timestamp) -> Result<(), StoreError> {
+    /// Makes pending resets in the shared store. Those that fail, or are dropped, are made the next time.
+    async fn reset_shared(&self, resets: Vec<(OwnedName, Reset)>, now: Timestamp) -> Result<(), StoreError> {
         let mut done = Ok(());
-        for (name, reset) in self.resets.to_make() {
+        for (name, reset) in resets {
             let claim = Claim { id: name.id(), cost: 0, meter: reset.meter };
             match self.reset_one(&claim, now.max(reset.at)).await {
                 Ok(()) => self.resets.made(&name, &reset),
@@ -205,16 +206,14 @@ impl<S: CounterStore> CounterStore for Synced<S> {
     /// Resets the meters on this node and in the shared store, after a [`sync`](Synced::sync) in progress has ended.
     /// Charges that another node is sending at that moment may still count afterwards. If the clock of another node is so
     /// far behind that it counts in earlier segments of a window, those segments may still count on it, too.
+    ///
+    /// If the store fails, or the call is dropped after it has reset the meters here, the next [`sync`](Synced::sync) makes
+    /// what is left of it. Until then, no charges of these meters are sent.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         // Nothing is sent in the meantime: charges sent before the reset are removed by it, and later ones are sent after it.
         let _turn = self.turn.lock().await;
-        let resets: Vec<_> =
-            claims.iter().map(|claim| Reset::of(claim, &self.ledger, claims.now())).collect();
-        self.ledger.reset_now(claims, false);
-        for (claim, reset) in claims.iter().zip(resets) {
-            self.reset_one(claim, reset.at).await?;
-        }
-        Ok(())
+        let resets = self.resets.add(&self.ledger, claims);
+        self.reset_shared(resets, claims.now()).await
     }
 }
 

@@ -43,15 +43,18 @@ pub(super) struct Reset {
 }
 
 impl Resets {
-    /// Resets meters on this node, and records that they have to be reset in the store.
-    pub(super) fn add(&self, ledger: &Ledger, claims: Claims<'_>) {
+    /// Resets meters on this node, and records that they have to be reset in the store. Returns these resets.
+    pub(super) fn add(&self, ledger: &Ledger, claims: Claims<'_>) -> Vec<(OwnedName, Reset)> {
         let mut pending = lock(&self.pending);
-        for claim in claims.iter() {
-            let reset = Reset::of(claim, ledger, claims.now());
-            let known = pending.entry(OwnedName::new(&claim.id)).or_insert(reset);
+        let record = |claim: &Claim<'_>| {
+            let (name, reset) = (OwnedName::new(&claim.id), Reset::of(claim, ledger, claims.now()));
+            let known = pending.entry(name.clone()).or_insert(reset);
             *known = Reset { at: known.at.max(reset.at), ..reset };
-        }
+            (name, *known)
+        };
+        let resets = claims.iter().map(record).collect();
         ledger.reset_now(claims, false);
+        resets
     }
 
     /// Records that segments of a window before `from` no longer count. The store has forgotten them at `until`.
@@ -124,7 +127,7 @@ impl Cutoffs {
 
 impl Reset {
     /// A reset at `now`, or at the newest known charge if that is later.
-    pub(super) fn of(claim: &Claim<'_>, ledger: &Ledger, now: Timestamp) -> Self {
+    fn of(claim: &Claim<'_>, ledger: &Ledger, now: Timestamp) -> Self {
         Self { meter: claim.meter, at: ledger.newest(&claim.id, now) }
     }
 }
