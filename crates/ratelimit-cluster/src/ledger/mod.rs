@@ -91,8 +91,11 @@ const SWEPT_SHARDS: usize = 16;
 /// How many usages of another node are sorted at once: about a megabyte.
 const MERGED_AT_ONCE: usize = 8_192;
 
-/// How many meters a sweep visits once an interval, or when the ledger is full.
+/// How many meters a sweep visits at least once an interval, or when the ledger is full.
 const SWEPT_METERS_LONG: usize = 64;
+
+/// A sweep once an interval visits one in this many meters.
+const EXPIRY_SHARE: usize = 64;
 
 impl Ledger {
     /// A ledger of at most `max_keys` meters. Its fingerprints are random unless there is a seed.
@@ -282,9 +285,11 @@ impl Ledger {
         Some(self.shards.get(shard)?.lock().states())
     }
 
-    /// Removes some expired meters. Called once an interval, so that meters also expire when there are few claims.
+    /// Visits a share of the meters and removes those that have expired. Called once an interval, so that meters also expire
+    /// when there are few claims.
     pub(crate) fn expire(&self, now: Timestamp) {
-        self.sweep(SWEPT_METERS_LONG, SWEPT_METERS_LONG, now);
+        let visited = (self.len() / EXPIRY_SHARE).max(SWEPT_METERS_LONG);
+        self.sweep(visited, self.shards.len(), now);
     }
 
     /// Removes a few expired meters.

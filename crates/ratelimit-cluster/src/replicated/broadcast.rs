@@ -20,6 +20,7 @@ impl<T: Transport> Replicated<T> {
     /// # Errors
     /// If the messages could not be sent. Nothing is lost: the next call sends them.
     pub async fn broadcast(&self, now: Timestamp) -> Result<(), TransportError> {
+        self.ledger.expire(now);
         if !self.send_pending(now).await? {
             let heartbeat = {
                 let session = lock(&self.session);
