@@ -39,6 +39,8 @@ pub(super) struct Shard {
     prune_at: u32,
     /// Where the next sweep starts.
     cursor: u32,
+    /// The second in which all meters were visited last, because there was no room for those of other nodes.
+    swept_in: u64,
 }
 
 impl Shard {
@@ -249,7 +251,7 @@ impl Shard {
     /// Grows the table for the new ones among these meters before they are merged. This also reads the slots of all meters: the
     /// processor overlaps these cache misses, which the merges would take one after another.
     ///
-    /// First removes expired meters, as before a claim on a new one.
+    /// First removes expired meters, as before a claim on a new one; if that makes no room, all of them, at most once a second.
     pub(super) fn reserve(
         &mut self,
         fingerprints: impl Iterator<Item = Fingerprint>,
@@ -258,6 +260,11 @@ impl Shard {
     ) {
         let unknown: usize = fingerprints.map(|fingerprint| usize::from(!self.contains(fingerprint))).sum();
         self.sweep(unknown * SWEPT_METERS, now, capacity);
+        let second = now.as_nanos() / 1_000_000_000;
+        if unknown > capacity.available() && self.swept_in != second {
+            self.swept_in = second;
+            self.sweep(usize::MAX, now, capacity);
+        }
         self.table.reserve(unknown.min(capacity.available()), |slot| slot.low);
     }
 
@@ -316,8 +323,8 @@ impl Shard {
     /// Visits up to `max` further meters and removes the expired ones. Returns how many it visited.
     pub(super) fn sweep(&mut self, max: usize, now: Timestamp, capacity: &Capacity) -> usize {
         let (mut visited, mut steps) = (0, self.table.num_buckets());
-        let mut cursor = self.cursor as usize;
-        while visited < max.min(self.table.len()) && steps > 0 {
+        let (mut cursor, most) = (self.cursor as usize, max.min(self.table.len()));
+        while visited < most && steps > 0 {
             steps -= 1;
             if cursor >= self.table.num_buckets() {
                 cursor = 0;

@@ -263,6 +263,26 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
+#[test]
+fn in_a_full_ledger_a_few_expired_meters_make_room_for_usages_of_other_nodes() {
+    let [short, long] = ["1/s", "1/h"].map(limit);
+    let ledger = Ledger::new(200, Some(1));
+    for key in 0..200_u32 {
+        let limit = if key < 3 { &short } else { &long };
+        let key = key.to_be_bytes();
+        let claim = Claim { id: MeterId { key: &key, ..id(limit) }, cost: 1, meter: limit.meter_for(&key) };
+        assert!(claim_on(&ledger, START, Mode::Charge, &claim).unwrap().0);
+    }
+    let uncounted = |key: &[u8], seconds| {
+        let now = START + Duration::from_secs(seconds);
+        let units = Units::Window { segment: now.as_nanos() / 3_600_000_000_000, units: 1 };
+        ledger.merge([(MeterId { key, ..id(&long) }, long.meter_for(key), units)].into_iter(), now)
+    };
+    assert_eq!(uncounted(b"early", 1), 1);
+    assert_eq!([b"a", b"b", b"c", b"d"].map(|key| uncounted(key, 60)), [0, 0, 0, 1]);
+    assert_eq!(ledger.len(), 200);
+}
+
 proptest! {
     /// After all usages are merged, a node counts no less than was charged; windows are exact.
     #[test]
