@@ -110,6 +110,26 @@ fn usages_are_taken_once_and_put_back_with_later_ones() {
 }
 
 #[test]
+fn a_meter_that_refuses_is_listed_once_and_not_broadcast() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let [ledger] = ledgers();
+        claim(&ledger, &limit, 3, START, Mode::Charge);
+        take(&ledger);
+        let refuse = || assert!(!claim(&ledger, &limit, limit.burst(), START, Mode::Charge).0);
+        (0..3).for_each(|_| refuse());
+        let taken = take(&ledger);
+        assert!(matches!(&taken[..], [usage] if usage.units.is_reading()), "{text}: {taken:?}");
+        ledger.put_back(taken);
+        claim(&ledger, &limit, limit.burst(), START, Mode::Peek);
+        assert_eq!(take(&ledger), [], "{text}");
+        refuse();
+        ledger.take_each(|_, _, units| panic!("{text}: {units:?}"));
+        assert_eq!(take(&ledger), [], "{text}");
+    }
+}
+
+#[test]
 fn parts_are_full_and_keep_each_meter_together() {
     let limit = limit("20/min fixed");
     let ledger = Ledger::new(100_000, None);
