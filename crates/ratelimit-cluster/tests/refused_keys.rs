@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{BEFORE, SyncedNode, at, synced};
+use common::{BEFORE, Node, SyncedNode, at, synced};
 use ratelimit_cluster::Synced;
 use ratelimit_core::{Decision, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_memory::MemoryStore;
 
 const TEXTS: [&str; 9] = [
     "20/min fixed",
@@ -186,4 +187,19 @@ fn a_ban_that_is_lifted_on_one_node_ends_on_the_others() {
     assert!(!second.check_now("k").unwrap().allowed());
     other.sync(0);
     assert!(second.check_now(Request::new("k")).unwrap().allowed());
+}
+
+/// When the key is read, the bucket is empty, and the store does not say since when.
+#[test]
+fn a_reading_changes_nothing_for_a_late_caller() {
+    for text in TEXTS {
+        let (_, _, [node, _]) = synced(text);
+        let alone = Node::new(MemoryStore::new(), text);
+        node.charge(node.left(0), 0);
+        alone.charge(alone.left(0), 0);
+        node.sync(0);
+        assert!(!node.check(1, 0).allowed());
+        node.sync(45_500);
+        assert_eq!(node.left(39_200), alone.left(39_200), "{text}");
+    }
 }

@@ -37,7 +37,11 @@ impl BucketReading {
     /// exact and it stays. Returns whether it stays.
     pub(super) fn apply(&self, requested: &Meter, state: &mut State, beside: &[(Meter, Units)]) -> bool {
         let (State::Bucket(known), Meter::Bucket(bucket)) = (&mut *state, requested) else { return false };
-        let is_known = known.tat() == Some(self.tat) && known.owed(self.now) == self.units;
+        // Of an empty bucket, the store does not say since when it is empty.
+        let is_tat = known
+            .tat()
+            .is_some_and(|tat| tat == self.tat || self.units == 0 && tat <= self.tat.min(self.now));
+        let is_known = is_tat && known.owed(self.now) == self.units;
         if beside.is_empty() && is_known {
             return true;
         }
