@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use ratelimit_cluster::{Hub, InProcess, Leased, Replicated, Synced};
 use ratelimit_conformance::{BoxError, Space, Subject};
 use ratelimit_core::{
-    Answer, Claims, CounterStore, DynCounterStore, Promises, Refund, StoreError, SystemClock, Timestamp,
+    Answer, Claims, Clock, CounterStore, DynCounterStore, Promises, Refund, StoreError, SystemClock, Timer,
+    Timestamp,
 };
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::{RedisConfig, RedisStore};
@@ -171,6 +172,21 @@ impl Space for RedisNode {
     }
 }
 
+/// The clock of a node that broadcasts: before all cases, which have clocks of their own.
+struct Early(SystemClock);
+
+impl Clock for Early {
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
+    }
+}
+
+impl Timer for Early {
+    async fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration).await;
+    }
+}
+
 /// A node that broadcasts its charges without any peers.
 struct Alone;
 
@@ -189,7 +205,7 @@ impl Subject for Alone {
         let node = Arc::new(Replicated::new(Hub::new().transport()));
         let run = {
             let node = node.clone();
-            async move { node.run(SystemClock::new(), Duration::from_millis(5)).await }
+            async move { node.run(Early(SystemClock::new()), Duration::from_millis(5)).await }
         };
         Ok(Arc::new(Speaker { node, task: tokio::spawn(run) }))
     }
