@@ -18,7 +18,7 @@
 //! Dragonfly), with these commands:
 //!
 //! - `EVAL`, `EVALSHA`, `SCRIPT LOAD` and `UNLINK`;
-//! - in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`;
+//! - in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE`, `PTTL` and `TIME`;
 //! - with a database in the address also `SELECT`;
 //! - on a cluster also `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING`;
 //! - with sentinels `ROLE`, and `SENTINEL` on the sentinels;

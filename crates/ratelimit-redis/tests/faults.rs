@@ -349,6 +349,20 @@ async fn every_meter_expires_after_it_has_stopped_counting() {
     }
 }
 
+/// Limits with different leases share one log: when the lease is changed, or differs between callers.
+#[tokio::test]
+async fn a_log_is_kept_for_the_longest_of_its_leases() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    // The second charge has room in the value, the third does not.
+    for (lease, cost) in [("1h", 1), ("1min", 1), ("1min", 20)] {
+        let claim = [Claim { id: id("held"), cost, meter: meter(&format!("50 at once lease {lease}")) }];
+        assert!(store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap().admitted);
+        let left = pttl(&server, "held");
+        assert!(left > 3_500_000, "{cost} under {lease}: kept for {left} ms");
+    }
+}
+
 fn pttl(server: &Server, text: &str) -> i64 {
     let reply = server.say(&format!("PTTL \"rl:{{:k}}{text}\""));
     reply.trim().trim_start_matches(':').parse().unwrap()

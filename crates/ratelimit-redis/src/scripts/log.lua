@@ -86,7 +86,10 @@ local function log_charge(c, slack)
   local needed = kept + added
   local high, low = plus(c.now_high, c.now_low, c.window_high, c.window_low)
   high, low = minus(high, low, c.asked_high, c.asked_low)
-  local left = string.format('%.0f', math.ceil((high * WORD + low + 1) / 1000000) + slack)
+  local left = math.ceil((high * WORD + low + 1) / 1000000) + slack
+  -- The units of another limit may count for longer: concurrency limits with different leases share a log.
+  if places > 0 then left = math.max(left, redis.call('PTTL', key)) end
+  left = string.format('%.0f', left)
   if needed > places or (places > 16 and needed * 4 < places) then
     local room = math.max(needed, math.min(c.limit, needed + math.max(4, floor(needed / 8))))
     local units = log_units(key, c.head, places, dropped, kept)
