@@ -156,6 +156,23 @@ async fn meters_are_kept_as_long_as_they_count_plus_the_slack() {
     }
 }
 
+/// Limits with different leases share one log: when the lease is changed, or differs between callers.
+#[tokio::test]
+async fn a_log_is_kept_for_the_longest_of_its_leases() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let mut connection = schema.connection().await;
+    for together in [Together::Alone, Together::Slices, Together::Claims] {
+        schema.run("TRUNCATE {s}.meters").await;
+        for lease in ["1h", "1min"] {
+            let limit: Limit = format!("9 at once lease {lease}").parse().unwrap();
+            charge(&store, &limit, together, Mode::Charge).await;
+            let left = least_left(&mut connection, &schema).await;
+            assert!(left > 3_500_000, "{together:?}, under {lease}: kept for {left} ms");
+        }
+    }
+}
+
 fn id<'a>(limit: &'a Limit, key: &'a [u8]) -> MeterId<'a> {
     MeterId { namespace: "", scope: limit.scope(), key }
 }

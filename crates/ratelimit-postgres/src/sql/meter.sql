@@ -70,6 +70,8 @@ BEGIN
         meter.state := ratelimit.log_charge_v1(state, now, cost, a, b);
         forget_at := meter.state[cardinality(meter.state)] + b;
     END IF;
-    meter.forget_at := ratelimit.until_v1(forget_at, now, here, slack);
+    -- The units of another limit may count for longer in a log: concurrency limits with different leases share one.
+    meter.forget_at := greatest(
+        CASE meter.kind WHEN 2 THEN meter.forget_at END, ratelimit.until_v1(forget_at, now, here, slack));
     RETURN meter;
 END $$;
