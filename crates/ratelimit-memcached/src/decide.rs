@@ -99,7 +99,7 @@ fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
 
 /// Tries once to decide slices. The caller tries those again whose outcome stays `None`.
 async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
-    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
+    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::new(space.lifetimes));
     for step in &mut *steps {
         step.push_commands(space, &mut batch, &mut entries);
     }
@@ -138,7 +138,7 @@ async fn write(
     deadline: Instant,
 ) {
     let mut batch = Batch::new(&space.servers);
-    let places = entries.write(&mut batch, &space.lifetimes);
+    let places = entries.write(&mut batch);
     let written = batch.send(deadline).await;
     let written: Vec<_> = places.into_iter().map(|place| Written::new(&written, place)).collect();
     for step in steps {

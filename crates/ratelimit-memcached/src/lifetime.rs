@@ -27,18 +27,32 @@ impl Lifetimes {
     /// Servers count whole seconds, so an item may live up to one second less than its token says; the token includes one
     /// second for that and one to spare. An item that would have to live beyond 2038 lives until then.
     pub(crate) fn token(&self, nanos: u64) -> u64 {
-        token(Duration::from_nanos(nanos).saturating_add(self.slack), self.clock.now())
+        token(seconds(Duration::from_nanos(nanos).saturating_add(self.slack)), self.clock.now())
+    }
+
+    /// The token for an item that is to live for so many seconds more. Of two tokens the larger one is the later one.
+    pub(crate) fn of_left(&self, seconds: u64) -> u64 {
+        token(seconds, self.clock.now())
     }
 }
 
-fn token(life: Duration, now: Timestamp) -> u64 {
-    let seconds = life.as_secs() + u64::from(life.subsec_nanos() > 0) + 2;
+fn seconds(life: Duration) -> u64 {
+    life.as_secs() + u64::from(life.subsec_nanos() > 0) + 2
+}
+
+fn token(seconds: u64, now: Timestamp) -> u64 {
     if seconds <= LONGEST_INTERVAL {
         return seconds;
     }
     let now = now.since(Timestamp::EPOCH).as_secs();
     let date = now.saturating_add(seconds).min(LATEST_DATE);
     if date > now.saturating_add(LONGEST_INTERVAL) { date } else { LONGEST_INTERVAL }
+}
+
+/// The second since the epoch in which an item with this token expires.
+#[cfg(feature = "memcache")]
+pub(crate) fn end(token: u64, now: u64) -> u64 {
+    if token > LONGEST_INTERVAL { token } else { now + token }
 }
 
 #[cfg(test)]
@@ -50,7 +64,7 @@ mod tests {
     #[test]
     fn lifetime_tokens_do_not_expire_early() {
         let now = Timestamp::from_secs(1_800_000_000);
-        let of = |life| token(life, now);
+        let of = |life| token(seconds(life), now);
         assert_eq!(of(Duration::ZERO), 2);
         assert_eq!(of(Duration::from_nanos(1)), 3);
         assert_eq!(of(Duration::from_secs(30 * DAY - 2)), 30 * DAY);
@@ -58,6 +72,7 @@ mod tests {
         assert_eq!(of(Duration::from_secs(80 * DAY)), 1_800_000_000 + 80 * DAY + 2);
         assert_eq!(of(Duration::from_secs(20 * 366 * DAY)), i32::MAX as u64);
         assert_eq!(of(Duration::MAX.min(Duration::from_secs(u64::MAX / 2))), i32::MAX as u64);
-        assert_eq!(token(Duration::from_secs(80 * DAY), Timestamp::from_secs(i32::MAX as u64)), 30 * DAY);
+        assert_eq!(token(80 * DAY, Timestamp::from_secs(i32::MAX as u64)), 30 * DAY);
+        assert_eq!(token(u64::MAX, now), i32::MAX as u64);
     }
 }

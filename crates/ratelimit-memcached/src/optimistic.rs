@@ -15,8 +15,9 @@ use crate::servers::{Answers, Batch, CommandIndex};
 use crate::wire::Command;
 
 /// The states of bucket and log meters during a decision.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Entries {
+    lifetimes: Lifetimes,
     entries: Vec<Entry>,
     places: HashMap<Arc<str>, usize>,
 }
@@ -29,8 +30,9 @@ struct Entry {
     /// The unique number of the item when it was read; `None` if there was none.
     unique: Option<u64>,
     state: Result<Option<State>, StoreError>,
-    /// The meter and the instant of the newest change.
-    changed: Option<(Meter, Timestamp)>,
+    /// The lifetime of the item.
+    lifetime: u64,
+    is_changed: bool,
 }
 
 /// The outcome of a change.
@@ -73,6 +75,10 @@ fn check_units(units: usize, max_value: usize) -> Result<(), StoreError> {
 }
 
 impl Entries {
+    pub(crate) fn new(lifetimes: Lifetimes) -> Self {
+        Self { lifetimes, entries: Vec::new(), places: HashMap::new() }
+    }
+
     /// Adds the read of a meter to the batch, once; returns its index.
     pub(crate) fn push(&mut self, batch: &mut Batch<'_>, location: &MeterLocation) -> usize {
         if let Some(nth) = self.places.get(&location.name) {
@@ -84,7 +90,8 @@ impl Entries {
             place,
             unique: None,
             state: Ok(None),
-            changed: None,
+            lifetime: 0,
+            is_changed: false,
         });
         self.places.insert(location.name.clone(), self.entries.len() - 1);
         self.entries.len() - 1
@@ -93,13 +100,17 @@ impl Entries {
     /// Decodes the states from the answers.
     pub(crate) fn receive(&mut self, answers: &Answers) {
         for entry in &mut self.entries {
-            let (state, unique) = match answers.reply(entry.place) {
+            let reply = answers.reply(entry.place);
+            if let Ok(Reply::Value { left: Some(left), .. }) = reply {
+                entry.lifetime = self.lifetimes.of_left(*left);
+            }
+            let (state, unique) = match reply {
                 Ok(Reply::Missing) => (Ok(None), None),
                 // The plain protocol creates a meter with an empty value.
-                Ok(Reply::Value { bytes, unique: Some(unique) }) if bytes.is_empty() => {
+                Ok(Reply::Value { bytes, unique: Some(unique), .. }) if bytes.is_empty() => {
                     (Ok(None), Some(*unique))
                 }
-                Ok(Reply::Value { bytes, unique: Some(unique) }) => {
+                Ok(Reply::Value { bytes, unique: Some(unique), .. }) => {
                     (State::from_bytes(bytes).map(Some).map_err(|_| error::corrupt()), Some(*unique))
                 }
                 Ok(_) => (Err(error::strange_response()), None),
@@ -116,24 +127,27 @@ impl Entries {
 
     /// Changes the state of a meter.
     pub(crate) fn change(&mut self, nth: usize, state: Option<State>, meter: &Meter, now: Timestamp) {
-        self.entries[nth].state = Ok(state);
-        self.entries[nth].changed = Some((*meter, now));
+        let entry = &mut self.entries[nth];
+        let life = state.as_ref().map_or(Duration::ZERO, |state| meter.forget_at(state).since(now));
+        let own = self.lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
+        // The units of another limit may count for longer: concurrency limits with different leases share a log.
+        let is_shared = matches!(&state, Some(State::Log(log)) if !log.units.is_empty());
+        entry.lifetime = if is_shared { own.max(entry.lifetime) } else { own };
+        (entry.state, entry.is_changed) = (Ok(state), true);
     }
 
     /// Whether any of them was changed.
     pub(crate) fn are_changed(&self) -> bool {
-        self.entries.iter().any(|entry| entry.changed.is_some())
+        self.entries.iter().any(|entry| entry.is_changed)
     }
 
     /// Adds the writes of changed meters to a batch, in the order of their names: of several writers of the same items, the
     /// one that writes one of them first is then usually the first on the others as well.
-    pub(crate) fn write(&self, batch: &mut Batch<'_>, lifetimes: &Lifetimes) -> Vec<Option<CommandIndex>> {
+    pub(crate) fn write(&self, batch: &mut Batch<'_>) -> Vec<Option<CommandIndex>> {
         let mut write = |entry: &Entry| {
-            let (meter, now) = entry.changed.as_ref()?;
-            let state = entry.state.as_ref().ok()?.as_ref()?;
-            let life = meter.forget_at(state).since(*now);
-            let lifetime = lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
-            let command = Command::Write { value: state.to_bytes(), unique: entry.unique, lifetime };
+            let state = entry.state.as_ref().ok()?.as_ref().filter(|_| entry.is_changed)?;
+            let Entry { unique, lifetime, .. } = *entry;
+            let command = Command::Write { value: state.to_bytes(), unique, lifetime };
             Some(batch.push(entry.location.server, &entry.location.name, command))
         };
         let mut order: Vec<usize> = (0..self.entries.len()).collect();

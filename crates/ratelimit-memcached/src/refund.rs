@@ -109,7 +109,7 @@ async fn refund_once(
     results: &mut Vec<Result<(), StoreError>>,
     deadline: Instant,
 ) -> Vec<GivenAt> {
-    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
+    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::new(space.lifetimes));
     let places: Vec<usize> =
         open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
     entries.receive(&batch.send(deadline).await);
@@ -128,7 +128,7 @@ async fn refund_once(
         }
     }
     let mut batch = Batch::new(&space.servers);
-    let writes = entries.write(&mut batch, &space.lifetimes);
+    let writes = entries.write(&mut batch);
     let answers = batch.send(deadline).await;
     let mut lost = Vec::new();
     for (given, nth) in read {

@@ -15,8 +15,8 @@ const LARGEST: usize = 1 << 30;
 /// A server's reply to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The item's value, and its unique number if requested.
-    Value { bytes: SmallVec<[u8; 24]>, unique: Option<u64> },
+    /// The item's value, and if requested its unique number and its remaining lifetime in seconds.
+    Value { bytes: SmallVec<[u8; 24]>, unique: Option<u64>, left: Option<u64> },
     /// Success.
     Done,
     /// There is no such item.
@@ -101,7 +101,10 @@ fn value<'a>(mut words: impl Iterator<Item = &'a [u8]> + Clone, bytes: &[u8], st
         return Received::Strange;
     }
     let unique = words.clone().find_map(|flag| number(flag.strip_prefix(b"c")?));
-    let reply = Reply::Value { bytes: SmallVec::from_slice(&rest[..size]), unique };
+    // An item that never expires has -1.
+    let left =
+        words.clone().find_map(|flag| flag.strip_prefix(b"t")).map(|left| number(left).unwrap_or(u64::MAX));
+    let reply = Reply::Value { bytes: SmallVec::from_slice(&rest[..size]), unique, left };
     let stamp = stamp(words).unwrap_or(Stamp::Lacking);
     Received::Whole { reply: Ok(reply), stamp, size: start + size + 2 }
 }
@@ -133,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(bytes: &[u8]) -> Reply {
-        Reply::Value { bytes: SmallVec::from_slice(bytes), unique: None }
+        Reply::Value { bytes: SmallVec::from_slice(bytes), unique: None, left: None }
     }
 
     #[test]
@@ -189,9 +192,13 @@ mod tests {
             let (found, whose, left) = whole(&all);
             assert_eq!((found.ok(), whose, left), (Some(reply), stamp, rest));
         }
-        let (reply, stamp, _) = whole(b"VA 1 c17 O3\r\n5\r\n");
-        let expected = Reply::Value { bytes: SmallVec::from_slice(b"5"), unique: Some(17) };
-        assert_eq!((reply.ok(), stamp), (Some(expected), Stamp::Of(3)));
+        for (flag, left) in [("t60", 60), ("t-1", u64::MAX)] {
+            let line = format!("VA 1 c17 {flag} O3\r\n5\r\n");
+            let (reply, stamp, _) = whole(line.as_bytes());
+            let bytes = SmallVec::from_slice(b"5");
+            let expected = Reply::Value { bytes, unique: Some(17), left: Some(left) };
+            assert_eq!((reply.ok(), stamp), (Some(expected), Stamp::Of(3)));
+        }
         for error in ["ERROR\r\n", "CLIENT_ERROR bad\r\n", "SERVER_ERROR out of memory\r\n"] {
             let (reply, stamp, _) = whole(error.as_bytes());
             assert!(reply.is_err() && stamp == Stamp::None, "{error}");

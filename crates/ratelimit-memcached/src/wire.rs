@@ -9,7 +9,7 @@ pub(crate) enum Command {
     Deduction { units: u64 },
     /// Reads a counter, and marks it as used.
     ReadCounter,
-    /// Reads a value and its unique number.
+    /// Reads a value, its unique number and its remaining lifetime.
     Read,
     /// Writes a value if the item still has this unique number; without a number, if the item does not exist.
     Write { value: Vec<u8>, unique: Option<u64>, lifetime: u64 },
@@ -36,7 +36,7 @@ impl Command {
             }
             Self::Deduction { units } => _ = line.text("ma ").text(key).text(" MD").flag("D", *units),
             Self::ReadCounter => _ = line.text("mg ").text(key).text(" v"),
-            Self::Read => _ = line.text("mg ").text(key).text(" v c"),
+            Self::Read => _ = line.text("mg ").text(key).text(" v c t"),
             Self::Write { value, unique, lifetime } => {
                 line.text("ms ").text(key).flag("", value.len() as u64).flag("T", *lifetime);
                 match unique {
@@ -102,7 +102,7 @@ mod tests {
         let write = |unique| text(Command::Write { value: b"abc".to_vec(), unique, lifetime: 60 });
         assert_eq!(write(Some(9)), "ms k 3 T60 C9 O1f\r\nabc\r\n");
         assert_eq!(write(None), "ms k 3 T60 ME O1f\r\nabc\r\n");
-        assert_eq!(text(Command::Read), "mg k v c O1f\r\n");
+        assert_eq!(text(Command::Read), "mg k v c t O1f\r\n");
         assert_eq!(text(Command::ReadCounter), "mg k v O1f\r\n");
         let mark = "0f".to_owned();
         assert_eq!(text(Command::Reset { mark, lifetime: 60 }), "ms k 3 MR T60 O1f\r\n@0f\r\n");

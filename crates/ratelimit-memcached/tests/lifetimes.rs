@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{limiter, limits};
+use common::{START, limiter, limits};
 use ratelimit_core::{Clock, ManualClock, RateLimiter, Request, SystemClock, Timestamp};
 use ratelimit_memcached::MemcachedStore;
 
@@ -117,6 +117,41 @@ async fn items_live_as_long_as_they_count_plus_the_slack() {
             assert!(left + 2 >= longest + ahead + SLACK, "{text}: the mark of a reset lives {left} s");
         }
         assert_eq!(least_left().is_some(), ahead > 0, "{text}");
+    }
+}
+
+/// Limits with different leases share one log: when the lease is changed, or differs between callers.
+#[tokio::test]
+async fn logs_live_for_the_longest_of_their_leases() {
+    let server = common::Server::start(&[]).await;
+    let stores = [
+        server.store().await,
+        #[cfg(feature = "memcache")]
+        common::plain(&server.address()),
+    ];
+    for (nth, store) in stores.into_iter().enumerate() {
+        for (long, days) in [("1d", 1), ("40d", 40)] {
+            for way in ["charged", "released", "together"] {
+                let key = format!("{way}-{nth}-{days}");
+                let limiter = RateLimiter::without_limits(store.clone()).with_clock(ManualClock::at(START));
+                let under = |lease| Request::new(&key).limits(limits(&[&format!("9 at once lease {lease}")]));
+                let first = limiter.check(under("1min")).await.unwrap();
+                assert!(limiter.check(under(long)).await.unwrap().allowed());
+                match way {
+                    "charged" => assert!(limiter.check(under("1min")).await.unwrap().allowed()),
+                    "released" => limiter.release(&first).await.unwrap(),
+                    _ => {
+                        let both = limiter.check_many([under(long), under("1min")]).await;
+                        assert!(both.into_iter().all(|answer| answer.unwrap().allowed()));
+                    }
+                }
+                let name = format!("rl!!{}!{key}", limits(&["9 at once"])[0].scope());
+                let told = server.say(&format!("mg {name} t\r\nmn\r\n"), "MN").swap_remove(0);
+                let left: u64 = told.strip_prefix("HD t").expect(&told).trim().parse().unwrap();
+                let least = days * 86_400 - 60;
+                assert!((least..least + 200).contains(&left), "{key}: lives {left} s");
+            }
+        }
     }
 }
 

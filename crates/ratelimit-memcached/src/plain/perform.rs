@@ -5,18 +5,20 @@
 //! same as if it had been read in order.
 
 use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
 use std::time::Duration;
 
-use memcache::{Client, CommandError, MemcacheError};
+use memcache::{Client, CommandError, MemcacheError, ToMemcacheValue};
+use ratelimit_core::{Clock as _, StoreError, SystemClock, Timestamp};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::failure::{Fault, Health};
 use crate::error;
+use crate::lifetime::end;
 use crate::queue::Replies;
 use crate::reply::{Counter, Reply};
 use crate::wire::Command;
-use ratelimit_core::StoreError;
 
 /// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
 const KEYS: usize = 64;
@@ -30,8 +32,29 @@ pub(super) struct Performed {
     pub(super) health: Health,
 }
 
-/// An item as read, with its unique number.
+/// An item as read, with its flags and its unique number.
 type Item = (Vec<u8>, u32, Option<u64>);
+
+/// A value that is written together with the second in which its item expires, as the item's flags: this protocol cannot ask
+/// for it.
+struct Dated<'a> {
+    value: &'a [u8],
+    end: u32,
+}
+
+impl<W: Write> ToMemcacheValue<W> for Dated<'_> {
+    fn get_flags(&self) -> u32 {
+        self.end
+    }
+
+    fn get_length(&self) -> usize {
+        self.value.len()
+    }
+
+    fn write_to(&self, stream: &mut W) -> io::Result<()> {
+        stream.write_all(self.value)
+    }
+}
 
 /// A client with a deadline.
 struct Work<'a> {
@@ -102,7 +125,7 @@ fn undo_later_additions(
 
 fn number(count: u64) -> Reply {
     let bytes = SmallVec::from_slice(itoa::Buffer::new().format(count).as_bytes());
-    Reply::Value { bytes, unique: None }
+    Reply::Value { bytes, unique: None, left: None }
 }
 
 impl Work<'_> {
@@ -192,6 +215,7 @@ impl Work<'_> {
         unique: u64,
         lifetime: u64,
     ) -> Result<Reply, NoReply> {
+        let value = Dated { value, end: seconds(end(lifetime, now())) };
         let stored = self.call(|client| client.cas(key, value, seconds(lifetime), unique))?;
         Ok(if stored { Reply::Done } else { Reply::Lost })
     }
@@ -223,8 +247,9 @@ impl Work<'_> {
             let key = commands[*nth].0.as_str();
             replies[*nth] = Some(match (found.get(key), failed.get(key)) {
                 (_, Some(failure)) => Err(failure.clone()),
-                (Some((bytes, _, unique)), None) => {
-                    Ok(Reply::Value { bytes: SmallVec::from_slice(bytes), unique: *unique })
+                (Some((bytes, end, unique)), None) => {
+                    let left = (*end > 0).then(|| u64::from(*end).saturating_sub(now()));
+                    Ok(Reply::Value { bytes: SmallVec::from_slice(bytes), unique: *unique, left })
                 }
                 (None, None) => Ok(Reply::Missing),
             });
@@ -247,6 +272,11 @@ impl NoReply {
             Self::Missing => Self::Missing,
         }
     }
+}
+
+/// The second of this machine's clock.
+fn now() -> u64 {
+    SystemClock::new().now().since(Timestamp::EPOCH).as_secs()
 }
 
 /// A lifetime in the client's type.
