@@ -125,9 +125,13 @@ pub(crate) fn from_refusal(line: &str) -> StoreError {
             "the log does not fit into an item; raise the server's option -I and `max_item_size`",
         )
     } else {
-        let text = line.split_once(' ').map_or(line, |(_, text)| text);
-        let text: String = text.chars().filter(char::is_ascii).take(100).collect();
-        return new(ErrorKind::Server, text);
+        return new(ErrorKind::Server, text_of(line));
     };
     new(kind, message)
+}
+
+/// The text of an error after its first word.
+pub(crate) fn text_of(line: &str) -> String {
+    let text = line.split_once(' ').map_or(line, |(_, text)| text);
+    text.chars().filter(char::is_ascii).take(100).collect()
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::error;
 use crate::keys::MARK;
-use ratelimit_core::StoreError;
+use ratelimit_core::{ErrorKind, StoreError};
 
 /// The longest first line of a reply: its code, a size and the requested flags, or the text of an error.
 const LONGEST_LINE: usize = 2_048;
@@ -86,7 +86,12 @@ pub(crate) fn receive(bytes: &[u8]) -> Received {
         b"EN" | b"NF" => whole(Reply::Missing, stamp(words).unwrap_or(Stamp::None)),
         b"EX" | b"NS" => whole(Reply::Lost, stamp(words).unwrap_or(Stamp::Lacking)),
         b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
-            let failure = error::from_refusal(&String::from_utf8_lossy(line));
+            let line = String::from_utf8_lossy(line);
+            let mut failure = error::from_refusal(&line);
+            // A proxy that has lost its server says so, even if the server has received the command.
+            if failure.kind() == ErrorKind::Server && line.starts_with("SERVER_ERROR") {
+                failure = error::new(ErrorKind::Unreachable, error::text_of(&line)).maybe_applied();
+            }
             Received::Whole { reply: Err(failure), stamp: Stamp::None, size }
         }
         _ => Received::Strange,

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::limiter;
-use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
+use ratelimit_core::{Applied, CheckError, ErrorKind, Request, StoreError};
 use ratelimit_memcached::MemcachedStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Forwards to a server. Once armed, closes the connection when the reply to a request that contains `trap` has arrived.
+/// Forwards to a server. Once armed, closes the connection when the reply to a request that contains `trap` has arrived, or
+/// sends this line instead of the reply.
 struct Proxy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
@@ -21,6 +22,10 @@ struct Proxy {
 
 impl Proxy {
     async fn start(server: String, trap: &'static str) -> Self {
+        Self::start_saying(server, trap, None).await
+    }
+
+    async fn start_saying(server: String, trap: &'static str, instead: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let armed = Arc::new(AtomicBool::new(false));
@@ -28,7 +33,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(forward(client, server, trap, trapped.clone()));
+                tokio::spawn(forward(client, server, trap, instead, trapped.clone()));
             }
         });
         Self { address, armed }
@@ -43,6 +48,7 @@ async fn forward(
     mut client: TcpStream,
     mut server: TcpStream,
     trap: &str,
+    instead: Option<&str>,
     armed: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
     let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
@@ -58,8 +64,12 @@ async fn forward(
                 }
             },
             read = server.read(&mut answer) => match read? {
-                // The request has been executed. Both connections end here.
-                size if size == 0 || caught => return Ok(()),
+                0 => return Ok(()),
+                // The request has been executed. Without another reply both connections end here.
+                _ if caught => match instead {
+                    Some(line) => client.write_all(line.as_bytes()).await?,
+                    None => return Ok(()),
+                },
                 size => client.write_all(&answer[..size]).await?,
             },
         }
@@ -139,6 +149,28 @@ async fn unanswered_claims_are_neither_repeated_nor_undone() {
             assert_eq!(used(&server, limit).await, round * 10, "{limit}");
         }
     }
+}
+
+/// Memcached's own proxy says so whether or not its server had received the command. If a release were repeated, it would take
+/// the unit of another holder.
+#[tokio::test]
+async fn a_proxy_without_its_server_may_have_executed_the_command() {
+    let server = common::Server::start(&[]).await;
+    let line = Some("SERVER_ERROR backend failure\r\n");
+    let proxy = Proxy::start_saying(server.address(), "ms ", line).await;
+    let limiter = limiter(&proxy.store().await, "9 at once");
+    let held = limiter.check("k").await.unwrap();
+    assert!(limiter.check("k").await.unwrap().allowed());
+    let told = |error: &StoreError| (error.kind(), error.applied(), error.is_retryable());
+    proxy.armed.store(true, Ordering::SeqCst);
+    let error = limiter.release(&held).await.unwrap_err();
+    assert_eq!(told(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
+    assert_eq!(used(&server, "9 at once").await, 1);
+    proxy.armed.store(true, Ordering::SeqCst);
+    let Err(CheckError::Store(error)) = limiter.check("k").await else { panic!("it has an answer") };
+    assert_eq!(told(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
+    assert!(error.to_string().contains("backend failure"), "{error}");
+    assert_eq!(used(&server, "9 at once").await, 2);
 }
 
 #[tokio::test]
