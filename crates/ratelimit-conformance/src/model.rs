@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Meter, Refund, State, Timestamp, decide, refund};
 
 /// States in a map, decided by [`decide`].
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,8 @@ impl Model {
             for ((claim, name), state) in claims.iter().zip(names).zip(states) {
                 match state {
                     Some(state) => {
-                        let forget_at = claim.meter.forget_at(&state);
+                        let former = self.meters.get(&name).map(|kept| kept.forget_at);
+                        let forget_at = forget_at(&claim.meter, &state, former);
                         self.meters.insert(name, Kept { state, forget_at });
                     }
                     None => drop(self.meters.remove(&name)),
@@ -43,10 +44,11 @@ impl Model {
         let mut as_new = false;
         for given in refunds {
             let name = given.id.to_bytes();
-            let mut state = self.meters.remove(&name).map(|kept| kept.state);
+            let (mut state, former) =
+                self.meters.remove(&name).map(|kept| (kept.state, kept.forget_at)).unzip();
             refund(&given.meter, &mut state, given.cost, given.receipt, now);
             if let Some(state) = state {
-                let forget_at = given.meter.forget_at(&state);
+                let forget_at = forget_at(&given.meter, &state, former);
                 as_new |= forget_at <= now;
                 self.meters.insert(name, Kept { state, forget_at });
             }
@@ -69,5 +71,15 @@ impl Model {
     /// The number of meters.
     pub(crate) fn len(&self) -> usize {
         self.meters.len()
+    }
+}
+
+/// The instant from which on a state that was written by this meter equals a new one, for other meters as well: the units of a
+/// log count for longer under a longer lease.
+pub(crate) fn forget_at(meter: &Meter, state: &State, former: Option<Timestamp>) -> Timestamp {
+    let own = meter.forget_at(state);
+    match (state, former) {
+        (State::Log(log), Some(former)) if !log.units.is_empty() => own.max(former),
+        _ => own,
     }
 }

@@ -52,6 +52,8 @@ pub struct Write {
     pub now: Timestamp,
     /// The instant from which on the state no longer influences a decision.
     pub forget_at: Timestamp,
+    /// The same if only the limit of this call counted: another lease may be longer.
+    pub own_forget_at: Timestamp,
     /// When the units of a bucket will have drained at its fastest rate; `None` for other meters.
     pub tat: Option<Timestamp>,
     /// [`forget_at`](Self::forget_at) of the first meter of the slice.

@@ -92,6 +92,12 @@ flaws! {
             kept_for_ever_if(write.call == Call::Batch, write)
         }
     }
+    NewestLease "newest-lease": "a log expires under the lease of its newest charge",
+        "lifetimes/counts-for-the-longest-lease" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.own_forget_at + CLOCK_SLACK
+        }
+    }
     LifetimeOfFirst "lifetime-of-the-first": "all meters of a slice get the lifetime of the first",
         "lifetimes/counts-after-the-second-of-a-slice" {
         fn keep_until(&self, write: &Write) -> Timestamp {

@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::flaw::{Call, Flaw, Look, Write};
+use crate::model::forget_at;
 
 /// A store in memory with one [`Flaw`]: meters in a map behind a lock.
 #[derive(Default)]
@@ -29,6 +30,7 @@ struct Table {
 
 struct Kept {
     state: State,
+    forget_at: Timestamp,
     until: Timestamp,
     expires: Option<Instant>,
 }
@@ -121,7 +123,8 @@ impl<F: Flaw> TableStore<F> {
         let parts = claims.iter().zip(self.names(call, claims)).zip(states).enumerate();
         for (place, ((claim, name), state)) in parts {
             let Some(state) = state else { continue };
-            let forget_at = claim.meter.forget_at(&state);
+            let kept = table.meters.get(&name);
+            let forget_at = forget_at(&claim.meter, &state, kept.map(|kept| kept.forget_at));
             let write = Write {
                 call,
                 mode: claims.mode(),
@@ -129,10 +132,11 @@ impl<F: Flaw> TableStore<F> {
                 place,
                 now: claims.now(),
                 forget_at,
+                own_forget_at: claim.meter.forget_at(&state),
                 tat: tat(&state),
                 first_forget_at: first.unwrap_or(forget_at),
                 last_forget_at: last.unwrap_or(forget_at),
-                former: table.meters.get(&name).map(|kept| kept.until),
+                former: kept.map(|kept| kept.until),
                 former_expiry: table.expiry(&name),
             };
             self.put(table, name, state, &write);
@@ -142,7 +146,7 @@ impl<F: Flaw> TableStore<F> {
 
     fn put(&self, table: &mut Table, name: Vec<u8>, state: State, write: &Write) {
         let (until, expires) = (self.flaw.keep_until(write), self.flaw.expires(write));
-        let kept = Kept { state: self.flaw.kept(state), until, expires };
+        let kept = Kept { state: self.flaw.kept(state), forget_at: write.forget_at, until, expires };
         table.write(name, kept, F::MOST_METERS);
     }
 
@@ -211,7 +215,8 @@ impl<F: Flaw> TableStore<F> {
 
     fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
         let name = self.flaw.name_in(Call::Refund, &given.id);
-        let forget_at = given.meter.forget_at(&state);
+        let kept = table.meters.get(&name);
+        let forget_at = forget_at(&given.meter, &state, kept.map(|kept| kept.forget_at));
         let write = Write {
             call: Call::Refund,
             mode: Mode::Charge,
@@ -219,10 +224,11 @@ impl<F: Flaw> TableStore<F> {
             place,
             now,
             forget_at,
+            own_forget_at: given.meter.forget_at(&state),
             tat: tat(&state),
             first_forget_at: forget_at,
             last_forget_at: forget_at,
-            former: table.meters.get(&name).map(|kept| kept.until),
+            former: kept.map(|kept| kept.until),
             former_expiry: table.expiry(&name),
         };
         self.put(table, name, state, &write);

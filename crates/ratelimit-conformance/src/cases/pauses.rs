@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::beside::{Beside, Part, after};
 use super::lifetimes::{ALL, WAYS, meters, write};
-use crate::bench::Bench;
+use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAYS, SECOND, pause};
 use crate::failure::CaseResult;
@@ -37,7 +37,49 @@ pub(super) fn cases() -> Vec<Case> {
             },
         )
         .any_time(),
+        Case::new(
+            "lifetimes/counts-for-the-longest-lease",
+            "In real time: a log that limits with different leases share counts for the longest of them, after a charge, a \
+             batch or a release under a shorter one.",
+            leases,
+        )
+        .any_time(),
     ]
+}
+
+async fn leases(bench: Bench) -> CaseResult {
+    let clock = SystemClock::new();
+    let mut beside = Beside::new(&bench);
+    let mut written = Vec::new();
+    for way in ["a charge", "a batch", "a release"] {
+        let under =
+            |lease: &str| CaseResult::Ok(Part::new(&limit(&format!("2 at once lease {lease}"))?, way, 1));
+        let (short, long) = (under("1s")?, under("1h")?);
+        beside.set(clock.now());
+        if way == "a release" {
+            let held = beside.claim(Mode::Charge, &[short.clone()]).await?;
+            beside.claim(Mode::Charge, &[long.clone()]).await?;
+            beside.refund(&[(short, held.verdicts[0].receipt)]).await?;
+        } else {
+            beside.claim(Mode::Charge, &[long.clone()]).await?;
+            let now = beside.now();
+            beside.claim_as_of(now, Mode::Charge, short, way == "a batch").await?;
+        }
+        written.push((long, way));
+    }
+    pause(PAUSE).await;
+    // Other calls make the store clean up.
+    let traffic = Part::new(&Kind::Fixed.limit(1_000, SECOND)?, "traffic", 1);
+    for _ in 0..40 {
+        beside.set(clock.now()).claim(Mode::Charge, &[traffic.clone()]).await?;
+    }
+    for (long, way) in written {
+        beside
+            .set(clock.now())
+            .stands(&[long], &format!("{PAUSE:?} and {way} under a shorter lease"))
+            .await?;
+    }
+    Ok(())
 }
 
 async fn left_alone(bench: &Bench) -> CaseResult {
