@@ -32,6 +32,8 @@ struct Step<'a> {
     /// Whether this round only reads: the slice peeks, or is likely or certain to be refused.
     looking: bool,
     parts: SmallVec<[Part; 1]>,
+    /// Whether some of what it reserved or charged is being undone.
+    is_undone: bool,
     done: &'a mut Option<Outcome>,
 }
 
@@ -116,8 +118,8 @@ async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     if entries.are_changed() {
         Box::pin(write(space, &entries, steps, &answers, &mut undo, deadline)).await;
     }
-    if !undo.is_empty() {
-        Box::pin(take_back(space, undo, deadline)).await;
+    if !undo.is_empty() && !Box::pin(take_back(space, undo, deadline)).await {
+        steps.iter_mut().for_each(Step::stays_charged);
     }
 }
 
@@ -146,17 +148,19 @@ async fn write(
     }
 }
 
-/// Undoes reservations and charges in a task that may outlive this deadline, and waits for it until the deadline.
-async fn take_back(space: &Arc<Space>, undo: Rollback, deadline: Instant) {
+/// Undoes reservations and charges in a task that may outlive this deadline, and waits for it until the deadline. Returns
+/// whether all of them are undone then.
+async fn take_back(space: &Arc<Space>, undo: Rollback, deadline: Instant) -> bool {
     let deductions = undo.deductions.into_list();
     let space = space.clone();
     let task = tokio::spawn(async move {
         let deadline = space.deadline();
         // A failure leaves too much counted. Nothing is tried twice, because that could leave too little.
         let refunds = by_server(undo.refunds).into_iter().map(|given| refund(&space, given, deadline));
-        let _ = join(take(&space, deductions, deadline), join_all(refunds)).await;
+        let (taken, refunded) = join(take(&space, deductions, deadline), join_all(refunds)).await;
+        taken.iter().chain(&refunded).all(Result::is_ok)
     });
-    let _ = timeout_at(deadline, task).await;
+    matches!(timeout_at(deadline, task).await, Ok(Ok(true)))
 }
 
 impl Rollback {
@@ -168,7 +172,7 @@ impl Rollback {
 impl<'a> Step<'a> {
     fn new(slice: &'a OwnedClaims, done: &'a mut Option<Outcome>, cautious: bool) -> Self {
         let looking = cautious || slice.mode == Mode::Peek || slice.never_fit();
-        Self { slice, looking, parts: SmallVec::new(), done }
+        Self { slice, looking, parts: SmallVec::new(), is_undone: false, done }
     }
 
     /// Adds its commands to the batch.
@@ -311,9 +315,20 @@ impl<'a> Step<'a> {
             {
                 let refund = OwnedRefund { claim: claim.clone(), receipt: verdict.receipt };
                 undo.refunds.push(GivenAt { refund, now: self.slice.now });
+                self.is_undone = true;
             }
         }
         *self.done = failed.map(Err);
+    }
+
+    /// What was to be undone may stay charged: if some of it is of this slice, an error says so, and it is not tried again. An
+    /// answer stays as it is.
+    fn stays_charged(&mut self) {
+        let is_undone = self.is_undone || self.windows().any(|commands| commands.is_undone());
+        if is_undone && !matches!(self.done, Some(Ok(_))) {
+            let failure = self.done.take().and_then(Result::err).unwrap_or_else(error::contended);
+            *self.done = Some(Err(failure.maybe_applied()));
+        }
     }
 
     fn with_ambiguity(&self, failure: StoreError, answers: &Answers) -> StoreError {

@@ -159,6 +159,11 @@ impl WindowCommands {
         }
     }
 
+    /// Whether units are being taken back.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.taken > 0
+    }
+
     /// Takes back what exceeds the maximum count of a meter, which a forced charge can reach.
     pub(crate) fn trim(&mut self, answers: &Answers, deductions: &mut Deductions) {
         if self.reserved > 0 {

@@ -2,6 +2,10 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use common::{Limiter, START, limiter};
 use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, ManualClock, RateLimiter, Request};
 use ratelimit_memcached::MemcachedStore;
@@ -153,4 +157,39 @@ async fn a_reset_of_which_one_server_is_dead_is_applied_on_the_other() {
         assert!(alive >= 5);
         servers[0].restart().await;
     }
+}
+
+/// One server fails, and the connection to the other breaks while it takes back what was reserved: that may stay counted.
+#[tokio::test]
+async fn a_slice_that_could_not_be_taken_back_may_be_charged() {
+    let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
+    let cut = Arc::new(AtomicBool::new(false));
+    let cuts = cut.clone();
+    let seen = move |request: &str| request.contains(" MD ") && cuts.load(Ordering::SeqCst);
+    let relay = common::between(servers[1].address(), seen).await.to_string();
+    let config = servers[0].config().servers([servers[0].address(), relay]);
+    let patient = MemcachedStore::connect_with(config.clone()).await.unwrap();
+    let patient = limiter(&patient, "10/h burst 10");
+    let mut keys = [None, None];
+    for key in (0..40).map(|nth| format!("user:{nth}")) {
+        assert!(patient.check(&key).await.unwrap().allowed());
+        let name = format!("rl!!{}!{key}", patient.limits()[0].scope());
+        let found = servers[1].say(&format!("mg {name} t\r\nmn\r\n"), "MN")[0].starts_with("HD");
+        keys[usize::from(found)] = Some(key);
+    }
+    let [Some(failing), Some(cut_off)] = keys else { panic!("all keys are on one server") };
+    let both = Request::new(&cut_off).limits(common::limits(&["10/h"])).and(Request::new(&failing));
+    servers[0].kill().await;
+    for (is_cut, applied) in [(false, Applied::No), (true, Applied::Unknown)] {
+        cut.store(is_cut, Ordering::SeqCst);
+        let Err(CheckError::Store(error)) = patient.check(&both).await else { panic!("an answer") };
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, applied), "{error}");
+    }
+    servers[0].restart().await;
+    let store = MemcachedStore::connect_with(config.timeout(Duration::from_secs(1))).await.unwrap();
+    servers[0].freeze().await;
+    let Err(CheckError::Store(error)) = limiter(&store, "10/h burst 10").check(&both).await else {
+        panic!("an answer")
+    };
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, Applied::Unknown), "{error}");
 }
