@@ -1,6 +1,7 @@
 //! In real time: a server removes no meter that counts, however its lifetimes were written. The pauses are longer than the
 //! time that stores add to lifetimes for the clocks of callers.
 
+use std::slice;
 use std::time::Duration;
 
 use ratelimit_core::{Alignment, Clock, Mode, SystemClock, Timestamp};
@@ -57,11 +58,11 @@ async fn leases(bench: Bench) -> CaseResult {
         let (short, long) = (under("1s")?, under("1h")?);
         beside.set(clock.now());
         if way == "a release" {
-            let held = beside.claim(Mode::Charge, &[short.clone()]).await?;
-            beside.claim(Mode::Charge, &[long.clone()]).await?;
+            let held = beside.claim(Mode::Charge, slice::from_ref(&short)).await?;
+            beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
             beside.refund(&[(short, held.verdicts[0].receipt)]).await?;
         } else {
-            beside.claim(Mode::Charge, &[long.clone()]).await?;
+            beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
             let now = beside.now();
             beside.claim_as_of(now, Mode::Charge, short, way == "a batch").await?;
         }
@@ -71,7 +72,7 @@ async fn leases(bench: Bench) -> CaseResult {
     // Other calls make the store clean up.
     let traffic = Part::new(&Kind::Fixed.limit(1_000, SECOND)?, "traffic", 1);
     for _ in 0..40 {
-        beside.set(clock.now()).claim(Mode::Charge, &[traffic.clone()]).await?;
+        beside.set(clock.now()).claim(Mode::Charge, slice::from_ref(&traffic)).await?;
     }
     for (long, way) in written {
         beside
