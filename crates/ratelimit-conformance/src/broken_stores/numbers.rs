@@ -1,6 +1,8 @@
 //! Stores with numbers that are too small, or not integers.
 
-use ratelimit_core::{Answer, Claims, Mode, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::{
+    Answer, Claims, MAX_UNITS, Meter, Mode, Refund, State, Timestamp, Window, decide, refund,
+};
 
 /// Changes the counts of a window.
 fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {
@@ -13,7 +15,26 @@ fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {
     }
 }
 
+/// The same meter, without a limit if its limit is zero.
+fn unlimited(meter: Meter) -> Meter {
+    match meter {
+        Meter::Window(window) if window.limit() == 0 => {
+            let (segment, carried) = (window.segment(), window.carried());
+            Window::new(MAX_UNITS, segment, carried, window.strict(), window.offset())
+                .map_or(meter, Meter::Window)
+        }
+        _ => meter,
+    }
+}
+
 flaws! {
+    ZeroIsUnlimited "zero-is-unlimited": "a quota of zero is taken for no limit", "numbers/quota-of-zero" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut without = claims.to_vec();
+            without.iter_mut().for_each(|claim| claim.meter = unlimited(claim.meter));
+            decide(&Claims::new(claims.now(), claims.mode(), &without).unwrap_or(*claims), states)
+        }
+    }
     ThirtyTwoBits "counts-in-32-bits": "counts are kept in 32 bits", "numbers/largest-quota" {
         fn kept(&self, state: State) -> State {
             counts(state, |count| count % (1 << 32))

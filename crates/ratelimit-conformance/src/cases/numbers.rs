@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Limit, MAX_UNITS, Mode, Timestamp};
 
-use super::beside::{Beside, Part, put};
+use super::beside::{Beside, Part, Slice, put};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAY, DAYS, HOUR, START};
@@ -24,6 +24,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         Case::new("numbers/largest-quota", "The largest quota is counted to the last unit.", largest_quota)
             .any_time(),
+        Case::new(
+            "numbers/quota-of-zero",
+            "A quota of zero admits nothing, alone, in a slice or in a batch, also if the limit was higher before and is again.",
+            quota_of_zero,
+        )
+        .any_time(),
         Case::new(
             "numbers/weights-are-exact",
             "The weight of the previous window is exact for numbers beyond the precision of floats.",
@@ -104,6 +110,36 @@ async fn largest_quota(bench: Bench) -> CaseResult {
         trial.admit(1).await?;
         trial.refuse(1).await?;
         trial.key("at once").admit(MAX_UNITS).await?;
+    }
+    Ok(())
+}
+
+async fn quota_of_zero(bench: Bench) -> CaseResult {
+    let mut beside = Beside::new(&bench);
+    for kind in WINDOWS {
+        let part = |quota| kind.limit(quota, DAYS).map(|limit| Part::new(&limit, kind.name(), 1));
+        let (ten, none) = (part(10)?, part(0)?);
+        let other = Part::new(&kind.builder(10, DAYS).name("other").build()?, kind.name(), 1);
+        for used in [0, 4] {
+            if used > 0 {
+                beside.claim(Mode::Charge, &[ten.of(used)]).await?;
+            }
+            for (mode, parts) in [
+                (Mode::Charge, vec![none.clone()]),
+                (Mode::Peek, vec![none.clone()]),
+                (Mode::Charge, vec![other.clone(), none.clone()]),
+            ] {
+                let refused = beside.claim(mode, &parts).await?;
+                ensure!(!refused.admitted, "{mode:?} was admitted by a quota of zero, {kind:?}: {refused:?}");
+            }
+            let slice = |mode, part: &Part| Slice { now: beside.now(), mode, parts: vec![part.clone()] };
+            let batch = [(Mode::Charge, &none), (Mode::Charge, &other), (Mode::Peek, &none)];
+            beside.many(&batch.map(|(mode, part)| slice(mode, part))).await?;
+            beside.stands(&[none.clone(), other.clone(), ten.clone()], "a quota of zero").await?;
+        }
+        let rest = beside.claim(Mode::Charge, &[ten.of(6)]).await?;
+        ensure!(rest.admitted, "6 of 6 were refused after a quota of zero, {kind:?}: {rest:?}");
+        beside.claim(Mode::Charge, &[ten]).await?; // refused
     }
     Ok(())
 }
