@@ -42,7 +42,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
 }
 
 /// When the server removes a meter that nobody needs from this instant on.
-fn after(write: &Write, forget_at: Timestamp) -> Option<Instant> {
+pub(super) fn after(write: &Write, forget_at: Timestamp) -> Option<Instant> {
     Instant::now().checked_add(forget_at.since(write.now) + ADDED)
 }
 

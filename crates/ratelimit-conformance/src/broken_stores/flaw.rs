@@ -3,8 +3,8 @@
 use std::fmt;
 
 use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claim, Claims, Decisions, MeterId, Mode, Refund, State, Time, Timestamp, decide,
-    refund,
+    Answer, CLOCK_SLACK, Claim, Claims, Decisions, Meter, MeterId, Mode, Refund, State, Time, Timestamp,
+    decide, refund,
 };
 use tokio::time::Instant;
 
@@ -48,6 +48,10 @@ pub struct Write {
     pub charged: bool,
     /// The index in the slice or among the refunds.
     pub place: usize,
+    /// The units of the claim or of the refund.
+    pub cost: u64,
+    /// The meter that the call gave.
+    pub meter: Meter,
     /// The instant of the call.
     pub now: Timestamp,
     /// The instant from which on the state no longer influences a decision.
@@ -56,6 +60,8 @@ pub struct Write {
     pub own_forget_at: Timestamp,
     /// When the units of a bucket will have drained at its fastest rate; `None` for other meters.
     pub tat: Option<Timestamp>,
+    /// When the units of the slowest rate of a bucket will have drained; `None` for other meters.
+    pub slowest_tat: Option<Timestamp>,
     /// [`forget_at`](Self::forget_at) of the first meter of the slice.
     pub first_forget_at: Timestamp,
     /// [`forget_at`](Self::forget_at) of the last meter of the slice.
@@ -64,6 +70,8 @@ pub struct Write {
     pub former: Option<Timestamp>,
     /// When the server would have removed the former state.
     pub former_expiry: Option<Instant>,
+    /// When the server would have removed what was stored last under this name, even if it was reset since.
+    pub latest_expiry: Option<Instant>,
 }
 
 /// A bug in one or more operations of a store. The default implementations are correct.

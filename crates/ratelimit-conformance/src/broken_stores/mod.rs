@@ -44,6 +44,7 @@ mod reservations;
 mod server_clocks;
 mod table_store;
 mod time;
+mod wrong_expiries;
 
 pub use broken_store::BrokenStore;
 pub use flaw::{Call, Flaw, Look, Write};
@@ -58,6 +59,7 @@ pub fn all() -> Vec<BrokenStore> {
         decisions::all(),
         excuses::all(),
         expiries::all(),
+        wrong_expiries::all(),
         failing::all(),
         features::all(),
         handles::all(),

@@ -26,6 +26,8 @@ struct Table {
     /// Names in the order of insertion, if the number of meters is limited.
     order: VecDeque<Vec<u8>>,
     writes: usize,
+    /// When the server removes what was stored last under a name, even after a reset.
+    expiries: HashMap<Vec<u8>, Instant>,
 }
 
 struct Kept {
@@ -45,10 +47,13 @@ impl Kept {
 /// The minimum number of writes between two sweeps.
 const SWEEP_EVERY: usize = 32;
 
-fn tat(state: &State) -> Option<Timestamp> {
+/// When the debts of the fastest and of the slowest rate of a bucket end.
+fn tats(state: &State) -> [Option<Timestamp>; 2] {
     match state {
-        State::Bucket(bucket) => bucket.debts.first().map(|debt| debt.tat),
-        State::Window(_) | State::Log(_) => None,
+        State::Bucket(bucket) => {
+            [bucket.debts.first(), bucket.debts.last()].map(|debt| debt.map(|debt| debt.tat))
+        }
+        State::Window(_) | State::Log(_) => [None, None],
     }
 }
 
@@ -62,6 +67,10 @@ impl Table {
         self.meters.get(name).filter(|kept| kept.is_there())?.expires
     }
 
+    fn latest_expiry(&self, name: &[u8]) -> Option<Instant> {
+        self.expiries.get(name).copied().filter(|expiry| *expiry > Instant::now())
+    }
+
     fn is_expired(&self, name: &[u8], now: Timestamp) -> bool {
         self.meters.get(name).is_some_and(|kept| kept.until < now)
     }
@@ -69,6 +78,9 @@ impl Table {
     fn write(&mut self, name: Vec<u8>, kept: Kept, most: usize) {
         if most < usize::MAX && !self.meters.contains_key(&name) {
             self.order.push_back(name.clone());
+        }
+        if let Some(expires) = kept.expires {
+            self.expiries.insert(name.clone(), expires);
         }
         self.meters.insert(name, kept);
         while self.meters.len() > most {
@@ -125,19 +137,24 @@ impl<F: Flaw> TableStore<F> {
             let Some(state) = state else { continue };
             let kept = table.meters.get(&name);
             let forget_at = forget_at(&claim.meter, &state, kept.map(|kept| kept.forget_at));
+            let [tat, slowest_tat] = tats(&state);
             let write = Write {
                 call,
                 mode: claims.mode(),
                 charged,
                 place,
+                cost: claim.cost,
+                meter: claim.meter,
                 now: claims.now(),
                 forget_at,
                 own_forget_at: claim.meter.forget_at(&state),
-                tat: tat(&state),
+                tat,
+                slowest_tat,
                 first_forget_at: first.unwrap_or(forget_at),
                 last_forget_at: last.unwrap_or(forget_at),
                 former: kept.map(|kept| kept.until),
                 former_expiry: table.expiry(&name),
+                latest_expiry: table.latest_expiry(&name),
             };
             self.put(table, name, state, &write);
         }
@@ -217,19 +234,24 @@ impl<F: Flaw> TableStore<F> {
         let name = self.flaw.name_in(Call::Refund, &given.id);
         let kept = table.meters.get(&name);
         let forget_at = forget_at(&given.meter, &state, kept.map(|kept| kept.forget_at));
+        let [tat, slowest_tat] = tats(&state);
         let write = Write {
             call: Call::Refund,
             mode: Mode::Charge,
             charged: false,
             place,
+            cost: given.cost,
+            meter: given.meter,
             now,
             forget_at,
             own_forget_at: given.meter.forget_at(&state),
-            tat: tat(&state),
+            tat,
+            slowest_tat,
             first_forget_at: forget_at,
             last_forget_at: forget_at,
             former: kept.map(|kept| kept.until),
             former_expiry: table.expiry(&name),
+            latest_expiry: table.latest_expiry(&name),
         };
         self.put(table, name, state, &write);
     }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use ratelimit_core::{Clock, Mode, Request, SystemClock};
+use tokio::time::Instant;
 
 use super::beside::{Beside, Part, Slice};
+use super::pauses::{PAUSE, begins_at};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::pause;
 use crate::failure::{CaseResult, ensure};
+use crate::in_time::is_long_ago;
+use crate::kind::Kind;
 
 /// Limits of which no unit returns while the case runs; the same with a larger quota, and with a smaller one.
 const SLOW: [[&str; 3]; 5] = [
@@ -23,6 +27,21 @@ const SLOW: [[&str; 3]; 5] = [
     ],
 ];
 
+/// Charges to one meter each: the limits, and how many units. The meters count for more than thirteen seconds. They would be
+/// empty within 1.1 s if only the first or the last charge, the fastest or the slowest rate, or the first step mattered.
+const CHARGES: [&[(&str, u64)]; 6] = [
+    &[("10 in total", 10)],
+    &[("1000/30s from first request", 1)],
+    &[("1/s burst 20 step 1s", 20)],
+    &[("2/min burst 10 name rates", 1), ("10/s burst 10 name rates", 1)],
+    &[("10/s burst 10 name slower", 10), ("2/min burst 20 name slower", 1)],
+    &[("4/s burst 100 name most", 80), ("1/s burst 100 name most", 1)],
+];
+
+/// Charges to one meter, of which the last is refunded.
+const REFUNDED: [(&str, u64); 2] =
+    [("1/s burst 100 name refunded", 50), ("100/s burst 100 name refunded", 2)];
+
 pub(super) fn cases() -> Vec<Case> {
     let cases = [
         Case::new(
@@ -32,9 +51,14 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "lifetimes/slow-units-count-in-real-time",
-            "In real time: a total, a window from the first request and a bucket of two rates count longer than their last charge \
-             takes to drain at the fastest rate.",
+            "In real time: totals, buckets in steps, buckets of two rates and windows with an offset count until all their units \
+             have left, not only those of one rate, one step or one charge.",
             slow_units,
+        ),
+        Case::new(
+            "lifetimes/slow-units-count-after-thirteen-seconds",
+            "In real time: the same after the ten seconds that a store may add to the lifetime of a meter.",
+            |bench| async move { count_after(&bench, PAUSE).await },
         ),
     ];
     // A store whose nodes count for themselves has no windows from the first request.
@@ -89,25 +113,69 @@ async fn banned(bench: &Bench) -> CaseResult {
     Ok(())
 }
 
+/// The charges of each slow meter, and whether the last of them is refunded.
+fn slow_meters() -> CaseResult<Vec<(Vec<Part>, bool)>> {
+    let part = |(text, cost): &(&str, u64)| limit(text).map(|limit| Part::new(&limit, "k", *cost));
+    let mut meters = vec![(vec![aligned()?], false)];
+    for charges in CHARGES {
+        meters.push((charges.iter().map(part).collect::<CaseResult<_>>()?, false));
+    }
+    meters.push((REFUNDED.iter().map(part).collect::<CaseResult<_>>()?, true));
+    Ok(meters)
+}
+
+/// A window that begins now and lasts for long, of a period of which a multiple since 1970 ends within 700 ms.
+fn aligned() -> CaseResult<Part> {
+    let now = SystemClock::new().now();
+    let millis = now.as_nanos() / 1_000_000;
+    let period = (20_000..40_000).find(|period| millis % period >= period - 700).unwrap_or(20_000);
+    let period = Duration::from_millis(period);
+    let window = Kind::Fixed.builder(3, period).alignment(begins_at(now, period)).build()?;
+    Ok(Part::new(&window, "k", 3))
+}
+
+/// Charges a slow meter now; `None` if this took so long that the store may have removed what was charged first.
+async fn charged(bench: &Bench, mode: Mode, charges: &[Part], refunded: bool) -> CaseResult<Option<Beside>> {
+    let mut beside = Beside::new(bench);
+    let mut last = None;
+    for part in charges {
+        let asked = Instant::now();
+        let answer = beside.set(SystemClock::new().now()).claim(mode, std::slice::from_ref(part)).await;
+        if answer.is_err() && is_long_ago(asked) {
+            return Ok(None);
+        }
+        last = Some((part.clone(), answer?.verdicts[0].receipt));
+    }
+    if refunded {
+        beside.refund(&Vec::from_iter(last)).await?;
+    }
+    Ok(Some(beside))
+}
+
+async fn count_after(bench: &Bench, wait: Duration) -> CaseResult {
+    let mut waiting = Vec::new();
+    for (mode, space) in [(Mode::Charge, "charged"), (Mode::Force, "forced")] {
+        for (charges, refunded) in slow_meters()? {
+            let charges: Vec<Part> = charges.into_iter().map(|part| part.within(space)).collect();
+            if let Some(beside) = charged(bench, mode, &charges, refunded).await? {
+                waiting.push((beside, charges));
+            }
+        }
+    }
+    pause(wait).await;
+    for (mut beside, charges) in waiting {
+        beside.stands_now(&charges, &format!("{wait:?}")).await?;
+    }
+    Ok(())
+}
+
 async fn slow_units(bench: Bench) -> CaseResult {
     let clock = SystemClock::new();
-    let part = |text, cost| limit(text).map(|limit| Part::new(&limit, "k", cost));
-    let slow = [
-        part("10 in total", 2)?,
-        part("3/3s from first request", 1)?,
-        part("10/min burst 10 name rates", 1)?,
-        part("10/s burst 10 name rates", 1)?,
-    ];
-    let short = part("3/300ms log", 3)?;
+    let short = Part::new(&limit("3/300ms log")?, "k", 3);
     let mut beside = Beside::new(&bench);
-    for part in &slow {
-        beside.set(clock.now()).claim(Mode::Charge, std::slice::from_ref(part)).await?;
-    }
     let left = beside.set(clock.now()).claim(Mode::Charge, std::slice::from_ref(&short)).await?;
-    // The bucket would be empty after 200 ms at its faster rate, the window after a second if its units drained evenly. A
-    // store may keep them a second longer.
-    pause(Duration::from_millis(2_200)).await;
-    beside.stands_now(&slow, "2.2 s").await?;
+    // A store may keep a meter for a second longer than it counts.
+    count_after(&bench, Duration::from_millis(2_200)).await?;
     // A refund of units that have left returns nothing.
     beside.set(clock.now()).claim(Mode::Charge, &[short.of(2)]).await?;
     beside.refund(&[(short.of(3), left.verdicts[0].receipt)]).await?;

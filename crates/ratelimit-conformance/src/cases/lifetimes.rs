@@ -20,13 +20,14 @@ pub(super) const ALL: u64 = 4;
 const STARTS: [Timestamp; 2] = [START, Timestamp::from_secs(4_320_000_000)];
 
 /// The last operation on a meter, and the suffix of a case's name.
-pub(super) const WAYS: [(Way, &str); 10] = [
+pub(super) const WAYS: [(Way, &str); 11] = [
     (Way::Claim, "a-claim"),
     (Way::First, "the-first-of-a-slice"),
     (Way::Second, "the-second-of-a-slice"),
     (Way::Batch, "a-batch"),
     (Way::Forced, "a-forced-charge"),
     (Way::NewForced, "a-new-forced-charge"),
+    (Way::Zero, "a-charge-of-nothing"),
     (Way::Refund, "a-refund"),
     (Way::RefundOfTwo, "a-refund-of-two"),
     (Way::Refused, "refusals-and-peeks"),
@@ -41,6 +42,7 @@ pub(super) enum Way {
     Batch,
     Forced,
     NewForced,
+    Zero,
     Refund,
     RefundOfTwo,
     RefundOfAll,
@@ -52,7 +54,7 @@ pub(super) enum Way {
 /// Operations that one case waits for together, because removal may take long.
 const FORGOTTEN: [(&str, &[Way]); 4] = [
     ("charges", &[Way::Claim, Way::First, Way::Second, Way::Batch]),
-    ("forced-charges", &[Way::Forced, Way::NewForced]),
+    ("forced-charges", &[Way::Forced, Way::NewForced, Way::Zero]),
     ("refunds-and-refusals", &[Way::Refund, Way::RefundOfTwo, Way::Refused, Way::Reset]),
     ("whole-refunds", &[Way::RefundOfAll, Way::RefundOfUnknown, Way::Claim]),
 ];
@@ -125,6 +127,11 @@ pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 
         Way::NewForced => {
             beside.claim(Mode::Force, all).await?;
         }
+        Way::Zero => {
+            beside.claim(Mode::Charge, all).await?;
+            beside.claim(Mode::Charge, &[part.of(0)]).await?;
+            beside.claim(Mode::Charge, &[other.of(1), part.of(0)]).await?;
+        }
         Way::Refund => {
             let charged = beside.claim(Mode::Charge, all).await?;
             beside.refund(&[(part.of(1), charged.verdicts[0].receipt)]).await?;
@@ -150,6 +157,8 @@ pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 
             beside.claim(Mode::Peek, all).await?;
         }
         Way::Reset => {
+            // The meter that is reset first may have lived shortly.
+            beside.reset(all).await?;
             beside.claim(Mode::Charge, all).await?;
             beside.reset(all).await?;
             beside.claim(Mode::Charge, &[part.of(ALL - 1)]).await?;

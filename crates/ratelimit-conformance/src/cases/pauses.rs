@@ -17,7 +17,7 @@ use crate::failure::CaseResult;
 use crate::kind::Kind;
 
 /// How long the meters are left alone or charged: a second, the ten seconds that stores may add, and two more.
-const PAUSE: Duration = Duration::from_secs(13);
+pub(super) const PAUSE: Duration = Duration::from_secs(13);
 
 /// A period of which three quarters, the whole and the double are each one or two seconds more than a multiple of 2^32
 /// milliseconds, or less.
@@ -148,7 +148,7 @@ async fn charged_by(bench: &Bench, call: &str, part: Part) -> CaseResult {
 }
 
 /// Where windows of this period begin if one begins in this millisecond.
-fn begins_at(now: Timestamp, period: Duration) -> Alignment {
+pub(super) fn begins_at(now: Timestamp, period: Duration) -> Alignment {
     let millis = u128::from(now.as_nanos() / 1_000_000) % period.as_millis();
     let earlier = period.as_millis() - millis;
     Alignment::Offset(Duration::from_millis(u64::try_from(earlier).unwrap_or(0)))
