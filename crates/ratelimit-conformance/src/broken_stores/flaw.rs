@@ -100,6 +100,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         now
     }
 
+    /// The instant of a claim in this mode.
+    fn instant_in(&self, call: Call, _mode: Mode, now: Timestamp) -> Timestamp {
+        self.instant(call, now)
+    }
+
     /// Whether a claim reads and writes in two steps, with other calls between them.
     fn torn(&self, _look: &Look<'_>) -> bool {
         false

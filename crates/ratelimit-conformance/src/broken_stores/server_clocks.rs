@@ -1,12 +1,27 @@
 //! Stores that decide by their own clock, but not always.
 
-use ratelimit_core::{Answer, Claims, Clock, MeterId, State, SystemClock, Time, Timestamp};
+use std::time::Duration;
+
+use ratelimit_core::{
+    Answer, Claim, Claims, Clock, Debt, Meter, MeterId, Mode, Refund, State, SystemClock, Time, Timestamp,
+    decide, refund,
+};
 
 use super::features::{evenly, without_gates};
 use super::flaw::Call;
 
 fn here() -> Timestamp {
     SystemClock::new().now()
+}
+
+/// Makes the only debt of a bucket one of the claim's rate if that is slower.
+fn to_slower(claim: &Claim<'_>, state: &mut Option<State>, now: Timestamp) {
+    let (Meter::Bucket(meter), Some(State::Bucket(bucket))) = (claim.meter, state) else { return };
+    let Some(debt) = bucket.only_debt() else { return };
+    if meter.step() == 0 && meter.burst() > 0 && debt.interval < meter.interval() {
+        let left = bucket.owed(now) * meter.interval();
+        bucket.debts[0] = Debt::only(now + Duration::from_nanos(left), meter.interval());
+    }
 }
 
 flaws! {
@@ -27,7 +42,7 @@ flaws! {
     RefundsByCaller "refunds-by-the-callers-clock": "refunds happen by the caller's clock", "names/name-spaces-in-every-operation" {
         const TIME: Time = Time::Server;
         fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
-            if call == Call::Refund { now + std::time::Duration::from_secs(10_000 * 86_400) } else { here() }
+            if call == Call::Refund { now + Duration::from_secs(10_000 * 86_400) } else { here() }
         }
     }
     LossyByServer "lossy-names-at-its-time": "what is not text in a key is replaced", "keys/no-text" {
@@ -77,6 +92,53 @@ flaws! {
         }
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             without_gates(claims, states)
+        }
+    }
+    PeeksInBatchesByCaller "peeks-in-batches-by-the-callers-clock": "peeks in a batch happen by the caller's clock",
+        "server-time/no-call-by-the-callers-clock-bucket" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn instant_in(&self, call: Call, mode: Mode, now: Timestamp) -> Timestamp {
+            if call == Call::Batch && mode == Mode::Peek { now } else { here() }
+        }
+    }
+    RefundsAsOfLast "refunds-as-of-the-last-charge": "a bucket is refunded as of its last charge",
+        "server-time/refund-after-a-while" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
+            refund(&given.meter, state, given.cost, given.receipt, Timestamp::EPOCH);
+        }
+    }
+    RefundsCurrent "refunds-the-current-window": "a refund takes units from the current window",
+        "server-time/refund-after-a-while" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let receipt = match state {
+                Some(State::Window(window)) => window.at,
+                _ => given.receipt,
+            };
+            refund(&given.meter, state, given.cost, receipt, now);
+        }
+    }
+    ToSlower "slower-for-all-units": "under a slower limit the units of a faster one drain at its rate, too",
+        "lifetimes/slow-units-count-in-real-time" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            for (claim, state) in claims.iter().zip(states.iter_mut()) {
+                to_slower(claim, state, claims.now());
+            }
+            decide(claims, states)
         }
     }
 }

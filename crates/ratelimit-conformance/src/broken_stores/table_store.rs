@@ -214,7 +214,7 @@ impl<F: Flaw> TableStore<F> {
     }
 
     async fn answer(&self, call: Call, claims: &Claims<'_>) -> Answer {
-        let claims = claims.at(self.flaw.instant(call, claims.now()));
+        let claims = claims.at(self.flaw.instant_in(call, claims.mode(), claims.now()));
         self.take_latch(call).await;
         let answer = match self.decide(call, &claims) {
             Ok(answer) => answer,

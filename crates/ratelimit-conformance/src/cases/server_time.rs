@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Decisions, Mode, RateLimiter, SystemClock, Timestamp};
+use ratelimit_core::{Answer, Clock, Decisions, Mode, RateLimiter, SystemClock, Timestamp};
 
-use super::beside::{Part, Slice, put, put_many};
+use super::beside::{Part, Slice, after, earlier, give_back, put, put_many};
 use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
@@ -33,12 +33,17 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new("server-time/never-runs-back", "The instants of the answers never decrease.", never_back),
         Case::new("server-time/refund", "A charge at the server's time can be refunded.", refund),
+        Case::new(
+            "server-time/refund-after-a-while",
+            "A refund at the server's time returns what has not left by then, and nothing of a later window.",
+            refund_later,
+        ),
         Case::new("server-time/batches", "A batch is decided in order at the server's time.", batches),
     ]);
     cases.extend(Case::for_each(
         &Kind::ALL,
         "server-time/no-call-by-the-callers-clock",
-        "Claims, slices, batches and forced charges of callers whose clocks are years ahead or behind all happen at the server's time.",
+        "Claims, slices, batches, forced charges and peeks of callers whose clocks are years ahead or behind all happen at the server's time.",
         no_call,
     ));
     cases.into_iter().map(Case::server_time).collect()
@@ -125,21 +130,31 @@ async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
         }
         let keys = ["alone", "forced", "of a slice", "first", "second", "third"];
         for (key, answer) in keys.into_iter().zip(answers) {
-            let refused = put(&bench.store, now, Mode::Charge, &[part(key)]).await??;
-            ensure!(answer.admitted && !refused.admitted, "{key} by {now:?}: {answer:?}, then {refused:?}");
-            let passed = refused.now.since(answer.now);
-            ensure!(
-                refused.now >= answer.now && passed < HOUR,
-                "{key} by {now:?}: {answer:?}, then {refused:?}"
-            );
-            // All three units are free again after two windows at the latest.
-            let fits_at = refused.verdicts[0].fits_at;
-            ensure!(
-                fits_at <= Some(refused.now + DAYS * 2),
-                "{key} by {now:?} is told to come at {fits_at:?}"
-            );
+            let mut refusals = vec![
+                put(&bench.store, now, Mode::Charge, &[part(key)]).await??,
+                put(&bench.store, now, Mode::Peek, &[part(key)]).await??,
+            ];
+            let peek = Slice { mode: Mode::Peek, ..slice(key) };
+            for refused in put_many(&bench.store, &[peek.clone(), peek]).await? {
+                refusals.push(refused?);
+            }
+            for refused in refusals {
+                at_servers_time(&answer, &refused)
+                    .map_err(|failure| after(&format!("{key} by {now:?}"), failure))?;
+            }
         }
     }
+    Ok(())
+}
+
+/// Whether a charge was admitted, and refused again soon after it.
+fn at_servers_time(admitted: &Answer, refused: &Answer) -> CaseResult {
+    ensure!(admitted.admitted && !refused.admitted, "{admitted:?}, then {refused:?}");
+    let passed = refused.now.since(admitted.now);
+    ensure!(refused.now >= admitted.now && passed < HOUR, "{admitted:?}, then {refused:?}");
+    // All three units are free again after two windows at the latest.
+    let fits_at = refused.verdicts[0].fits_at;
+    ensure!(fits_at <= Some(refused.now + DAYS * 2), "told to come at {fits_at:?}: {refused:?}");
     Ok(())
 }
 
@@ -161,6 +176,42 @@ async fn refund(bench: Bench) -> CaseResult {
         limiter.refund(&decision).await?;
         let again = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
         ensure!(again.allowed(), "refused after all was given back, {kind:?}: {again:?}");
+    }
+    Ok(())
+}
+
+async fn refund_later(bench: Bench) -> CaseResult {
+    drained_since(&bench).await?;
+    of_former_window(&bench).await
+}
+
+/// Refunds the first of two charges when a part of it has drained.
+async fn drained_since(bench: &Bench) -> CaseResult {
+    let part = [Part::new(&limit("10/s burst 20")?, "k", 10)];
+    let first = put(&bench.store, START, Mode::Charge, &part).await??.verdicts[0].receipt;
+    let second = put(&bench.store, START, Mode::Charge, &part).await??.verdicts[0].receipt;
+    pause(Duration::from_millis(550)).await;
+    let before = put(&bench.store, START, Mode::Peek, &part).await??.now;
+    give_back(&bench.store, START, &[(part[0].clone(), first)]).await??;
+    let peeked = put(&bench.store, START, Mode::Peek, &part).await??;
+    // The refund happened between the two peeks. What it returns are the units of the first charge that were left then.
+    let empty_at = |refunded: Timestamp| earlier(second, first.since(refunded)).max(peeked.now);
+    let (from, to, found) = (empty_at(before), empty_at(peeked.now), peeked.verdicts[0].reset_at);
+    ensure!(from <= found && found <= to, "empty at {found:?} instead of {from:?} to {to:?}: {peeked:?}");
+    Ok(())
+}
+
+/// Refunds the units of a window when the next one is full.
+async fn of_former_window(bench: &Bench) -> CaseResult {
+    let part = Part::new(&limit("10/2s fixed")?, "k", 10);
+    let old = put(&bench.store, START, Mode::Charge, &[part.of(8)]).await??;
+    pause(old.verdicts[0].reset_at.since(old.now) + Duration::from_millis(50)).await;
+    let new = put(&bench.store, START, Mode::Charge, std::slice::from_ref(&part)).await??;
+    give_back(&bench.store, START, &[(part.of(8), old.verdicts[0].receipt)]).await??;
+    let peeked = put(&bench.store, START, Mode::Peek, std::slice::from_ref(&part)).await??;
+    // On a slow machine the new window may have ended.
+    if new.admitted && peeked.now < new.verdicts[0].reset_at {
+        ensure_eq!(peeked.verdicts[0].remaining, 0, "left after a refund of units of the window before");
     }
     Ok(())
 }
