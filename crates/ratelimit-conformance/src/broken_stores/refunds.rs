@@ -42,6 +42,16 @@ flaws! {
             }
         }
     }
+    ClampsReceipts "clamps-receipts": "a receipt later than a window's newest charge is taken for that charge",
+        "refunds/later-than-all-units-fixed" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let newest = match state {
+                Some(State::Window(window)) => window.at,
+                _ => given.receipt,
+            };
+            refund(&given.meter, state, given.cost, given.receipt.min(newest), now);
+        }
+    }
     RefundsReset "refunds-reset": "a refund forgets the whole meter", "refunds/settle-bucket" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
             if state.is_some() {

@@ -25,6 +25,12 @@ pub(super) fn cases() -> Vec<Case> {
         has_left,
     ));
     cases.extend(Case::for_each(
+        &[Kind::Fixed, Kind::Sliding, Kind::Segmented, Kind::Strict, Kind::Log],
+        "refunds/later-than-all-units",
+        "A receipt from before a reset, later than all units since, returns none of them.",
+        later_than_all,
+    ));
+    cases.extend(Case::for_each(
         &Kind::ALL,
         "refunds/settle",
         "Settling an estimate refunds an excess and charges a deficit, even far beyond the limit.",
@@ -80,6 +86,15 @@ async fn has_left(bench: Bench, kind: Kind) -> CaseResult {
     trial.refuse(1).await?;
     ensure_eq!(trial.left().await?, 0, "left after a refund of units that had left");
     Ok(())
+}
+
+async fn later_than_all(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
+    let old = trial.at(Duration::from_secs(61)).admit(5).await?;
+    trial.limiter.reset(trial.request(0)).await?;
+    trial.at(Duration::from_millis(59_500)).admit(8).await?;
+    trial.limiter.refund(&old).await?;
+    trial.expect_left(2).await
 }
 
 async fn settle(bench: Bench, kind: Kind) -> CaseResult {
