@@ -44,6 +44,29 @@ fn percent_decoded(key: &[u8]) -> Vec<u8> {
     decoded
 }
 
+/// The name of the same meter with another key if the key is text.
+fn with_text(id: &MeterId<'_>, change: impl Fn(&str) -> String) -> Vec<u8> {
+    std::str::from_utf8(id.key).map_or_else(|_| id.to_bytes(), |text| with_key(id, change(text).as_bytes()))
+}
+
+/// Whether UTF-8 needs four bytes for a character.
+fn is_wide(sign: char) -> bool {
+    sign.len_utf8() == 4
+}
+
+/// The text with one character in place of all that are wide.
+fn narrow(text: &str) -> String {
+    text.replace(is_wide, "\u{fffd}")
+}
+
+/// The number with that text, as a number of 64-bit floating point.
+fn as_float(text: &str) -> Option<String> {
+    let number: u64 = text.parse().ok().filter(|number: &u64| number.to_string() == text)?;
+    #[expect(clippy::cast_precision_loss, reason = "this is the flaw")]
+    let float = number as f64;
+    Some(float.to_string())
+}
+
 flaws! {
     BareSeparator "bare-separator": "names are joined with a separator that may be in them",
         "keys/triples-are-injective" {
@@ -185,6 +208,44 @@ flaws! {
         "names/tens-of-thousands" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
             (short_hash(&id.to_bytes()) % 65_536).to_le_bytes().to_vec()
+        }
+    }
+    EqualEmoji "equal-emoji": "all characters of four bytes are equal", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, narrow)
+        }
+    }
+    EndAtEmoji "keys-end-at-emoji": "keys end at the first character of four bytes",
+        "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, |text| text.split(is_wide).next().unwrap_or_default().to_owned())
+        }
+    }
+    EqualEmojiSpaces "equal-emoji-in-name-spaces": "in name spaces all characters of four bytes are equal",
+        "names/name-spaces-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            within(id, &narrow(id.namespace))
+        }
+    }
+    Floats "keys-as-floats": "keys that are numbers become numbers of floating point",
+        "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, |text| as_float(text).unwrap_or_else(|| text.to_owned()))
+        }
+    }
+    Invisible "invisible-characters": "characters of no width are left out", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, |text| text.replace(['\u{200b}', '\u{200c}', '\u{200d}', '\u{feff}'], ""))
+        }
+    }
+    Paths "normal-paths": "keys are normalized like paths", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, |text| text.replace("/./", "/"))
+        }
+    }
+    Quotes "doubled-quotes": "a doubled quote is read as one", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_text(id, |text| text.replace("''", "'"))
         }
     }
 }

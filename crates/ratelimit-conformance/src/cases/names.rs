@@ -31,7 +31,7 @@ const SAME_HASH: [(&str, &str); 16] = [
 ];
 
 /// Variants of each other by encoding or convention.
-const ALIKE: [(&str, &str); 25] = [
+const ALIKE: [(&str, &str); 34] = [
     ("a%41", "aA"),
     ("a%2Fb", "a/b"),
     ("a%2fb", "a%2Fb"),
@@ -57,6 +57,17 @@ const ALIKE: [(&str, &str); 25] = [
     ("7", "7.0"),
     ("a@example.org", "a+tag@example.org"),
     ("a.b@example.org", "ab@example.org"),
+    ("/a/./b", "/a/b"),
+    ("o''neil", "o'neil"),
+    // One is not a number of 64-bit floating point.
+    ("9007199254740993", "9007199254740992"),
+    ("user:\u{663}", "user:3"),
+    ("ひかり", "ヒカリ"),
+    ("admin", "adm\u{200b}in"),
+    // Beyond the first plane of Unicode.
+    ("🍣", "🍺"),
+    ("vip🍣1", "vip🍺2"),
+    ("vip🍣1", "vip"),
 ];
 
 /// Common placeholders for the empty key.
@@ -271,6 +282,8 @@ async fn name_spaces(bench: Bench) -> CaseResult {
         ("日本", "中国"),
         ("é", "e\u{301}"),
         ("É", "é"),
+        ("🍣", "🍺"),
+        ("vip🍣1", "vip🍺2"),
     ];
     for (first, second) in names {
         for key in ["user:7", ""] {
