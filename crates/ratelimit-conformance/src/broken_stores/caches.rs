@@ -16,6 +16,10 @@ const REFUSALS_AFTER_REFUNDS: u8 = 1;
 const PEEKS: u8 = 2;
 /// Caches refusals, and answers slices of a batch from them.
 const REFUSALS_IN_BATCHES: u8 = 3;
+/// Caches refusals by totals, which say that nothing will ever fit.
+const TOTALS: u8 = 4;
+/// Caches refusals by bans.
+const BANS: u8 = 5;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
@@ -49,6 +53,16 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "a batch is answered by refusals from before another handle gave units back",
             "handles/see-a-refund-of-two",
         ),
+        BrokenStore::around::<Remembers<TOTALS>>(
+            "remembers-totals",
+            "a handle remembers that a total is used up although another has reset it",
+            "handles/see-changes-of-a-total",
+        ),
+        BrokenStore::around::<Remembers<BANS>>(
+            "remembers-bans",
+            "a ban is remembered by a handle although another has reset the key",
+            "bans/reset",
+        ),
     ]
 }
 
@@ -65,6 +79,8 @@ impl<const WHAT: u8> Remembers<WHAT> {
 
     fn name(claims: &Claims<'_>) -> Option<(Vec<u8>, u64)> {
         match **claims {
+            // A request for a unit under a limit and a ban.
+            [_, ban] if WHAT == BANS && ban.meter.limit() == 0 => Some((ban.id.to_bytes(), ban.cost)),
             [claim] => Some((claim.id.to_bytes(), claim.cost)),
             _ => None,
         }
@@ -74,6 +90,8 @@ impl<const WHAT: u8> Remembers<WHAT> {
         let answer = self.known().get(&Self::name(claims)?).cloned()?;
         let asked = match WHAT {
             PEEKS => claims.mode() == Mode::Peek,
+            TOTALS => claims.mode() == Mode::Charge && answer.verdicts[0].fits_at.is_none(),
+            BANS => claims.mode() == Mode::Charge && answer.verdicts.last()?.fits_at > Some(claims.now()),
             _ => claims.mode() == Mode::Charge && answer.verdicts[0].fits_at > Some(claims.now()),
         };
         asked.then_some(Answer { now: claims.now(), ..answer })

@@ -40,7 +40,17 @@ pub(super) fn cases() -> Vec<Case> {
             "Requests during a ban do not count towards another ban on the key. The refusal that begins one counts for both.",
             two_bans,
         ),
-        Case::new("bans/reset", "A reset lifts the ban, and forgets refusals and earlier bans.", reset),
+        Case::new(
+            "bans/reset",
+            "A reset lifts the ban, and forgets refusals and earlier bans, whichever handle makes it.",
+            reset,
+        ),
+        Case::new(
+            "bans/late-callers",
+            "A ban holds for callers whose clocks are behind its beginning.",
+            late_callers,
+        )
+        .needs(Need::OrderedTime),
         Case::new(
             "bans/only-the-key-that-was-refused",
             "Of a request with several keys, only those are banned whose own limits refused.",
@@ -238,19 +248,46 @@ async fn two_bans(bench: Bench) -> CaseResult {
 }
 
 async fn reset(bench: Bench) -> CaseResult {
-    let trial = Trial::new(&bench, limits(&["2/s log", "ban 1min after 3 in 1h growing 2 up to 1h"])?);
-    refused(&trial, 3).await?;
-    trial.limiter.reset(trial.request(1)).await?;
-    ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a reset");
-    ensure_eq!(ban(&trial.refuse(1).await?), Some(MINUTE), "the first ban after a reset");
-    trial.limiter.reset(trial.request(1)).await?;
-    refused(&trial, 2).await?;
-    trial.limiter.reset(trial.request(1)).await?;
-    ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a reset of two refusals");
-    let other = trial.key("other");
-    refused(&other, 3).await?;
-    trial.limiter.reset(trial.request(1)).await?;
-    ensure_eq!(ban(&other.refuse(1).await?), Some(MINUTE), "the ban of another key");
+    let banning = limits(&["2/s log", "ban 1min after 3 in 1h growing 2 up to 1h"])?;
+    let handles = bench.handles(2).await?;
+    for (by, handle) in ["the same handle", "another handle"].into_iter().zip(handles) {
+        let trial = Trial::new(&bench, banning.clone()).key(by);
+        let by = trial.on(handle);
+        refused(&trial, 3).await?;
+        trial.refuse(1).await?;
+        by.limiter.reset(by.request(1)).await?;
+        by.admit(1).await?;
+        trial.admit(1).await?;
+        by.limiter.reset(by.request(1)).await?;
+        ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a reset");
+        ensure_eq!(ban(&trial.refuse(1).await?), Some(MINUTE), "the first ban after a reset");
+        by.limiter.reset(by.request(1)).await?;
+        refused(&trial, 2).await?;
+        by.limiter.reset(by.request(1)).await?;
+        ensure_eq!(
+            ban(&refused(&trial, 2).await?),
+            None,
+            "a ban by two refusals after a reset of two refusals"
+        );
+        let other = trial.key("other");
+        refused(&other, 3).await?;
+        by.limiter.reset(by.request(1)).await?;
+        ensure_eq!(ban(&other.refuse(1).await?), Some(MINUTE), "the ban of another key");
+        other.limiter.reset(other.request(1)).await?;
+    }
+    Ok(())
+}
+
+async fn late_callers(bench: Bench) -> CaseResult {
+    let refusing = Trial::new(&bench, limits(&["1/min log", "ban 1h after 1 in 1min"])?);
+    let passing = refusing.under(limits(&["100/min fixed name other", "ban 1h after 1 in 1min"])?);
+    refusing.at(10 * SECOND).admit(1).await?;
+    ensure_eq!(ban(&refusing.refuse(1).await?), Some(60 * MINUTE), "how long the first refusal bans");
+    for behind in [TICK, SECOND / 10, 9 * SECOND] {
+        let refused = passing.at(10 * SECOND - behind).refuse(1).await?;
+        ensure!(ban(&refused).is_some(), "refused {behind:?} late, but by no ban: {refused:?}");
+    }
+    passing.at(10 * SECOND).refuse(1).await?;
     Ok(())
 }
 

@@ -3,12 +3,13 @@
 use ratelimit_core::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
-use crate::bench::Bench;
-use crate::case::Case;
+use crate::bench::{Bench, limit};
+use crate::case::{Case, Need};
 use crate::clock::DAYS;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 use crate::subject::Handle;
+use crate::trial::Trial;
 
 /// The call of the first handle, and the suffix of a case's name.
 const DONE: [(Done, &str); 7] = [
@@ -49,7 +50,40 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .any_time()
     };
-    DONE.into_iter().map(case).collect()
+    let mut cases: Vec<Case> = DONE.into_iter().map(case).collect();
+    cases.push(
+        Case::new(
+            "handles/see-changes-of-a-total",
+            "A total that was used up is not, for any handle, after a refund or a reset.",
+            total,
+        )
+        .any_time()
+        .needs(Need::OneCount),
+    );
+    cases
+}
+
+/// Nobody can tell when a used-up total admits again, but it does after what others do.
+async fn total(bench: Bench) -> CaseResult {
+    let handles = bench.handles(2).await?;
+    for (by, handle) in ["the same handle", "another handle"].into_iter().zip(handles) {
+        let trial = Trial::new(&bench, limit("3 in total")?).key(by);
+        let by = trial.on(handle);
+        let taken = by.admit(3).await?;
+        trial.refuse(1).await?;
+        by.limiter.refund(&taken).await?;
+        trial.admit(1).await?;
+        by.admit(2).await?;
+        trial.refuse(1).await?;
+        by.limiter.reset(by.request(1)).await?;
+        trial.admit(1).await?;
+        by.limiter.charge(by.request(2)).await?;
+        trial.refuse(1).await?;
+        by.limiter.reset(by.request(1)).await?;
+        trial.admit(2).await?;
+        by.expect_left(1).await?;
+    }
+    Ok(())
 }
 
 async fn sees(bench: Bench, done: Done) -> CaseResult {
