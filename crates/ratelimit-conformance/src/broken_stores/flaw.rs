@@ -115,9 +115,14 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         true
     }
 
-    /// Whether refunds read and write in two steps.
+    /// Whether all refunds read and write in two steps.
     fn torn_refund(&self) -> bool {
         false
+    }
+
+    /// Whether a refund of a meter with this state reads and writes in two steps.
+    fn torn_refund_of(&self, _given: &Refund<'_>, _state: &Option<State>, _now: Timestamp) -> bool {
+        self.torn_refund()
     }
 
     /// Whether the call takes a lock that a dropped future does not release.
@@ -158,6 +163,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     /// Refunds units to the meter at this place of a call.
     fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
         self.refund(&refunds[place], state, now);
+    }
+
+    /// Whether a reset removes a meter with this state.
+    fn resets(&self, _state: &State, _now: Timestamp) -> bool {
+        true
     }
 
     /// Whether a refund or a reset continues after the meter at this index. `known` says whether the meter was stored,

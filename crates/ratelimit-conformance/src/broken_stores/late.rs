@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claims, Mode, State, Timestamp, decide};
+use ratelimit_core::{Answer, Bucket, Claims, Meter, Mode, State, Timestamp, decide};
 
+use super::features::without_immediate;
 use super::flaw::{Call, Look};
 
 /// The instant of a meter's newest charge, if the state contains it.
@@ -16,8 +17,13 @@ fn newest(state: &mut State) -> Option<&mut Timestamp> {
 }
 
 /// The lateness of a caller.
-fn late(state: &State, now: Timestamp) -> Duration {
+pub(super) fn late(state: &State, now: Timestamp) -> Duration {
     newest(&mut state.clone()).map_or(Duration::ZERO, |at| at.since(now))
+}
+
+/// Whether the caller is late at one of the meters.
+pub(super) fn is_late(look: &Look<'_>) -> bool {
+    look.states.iter().flatten().any(|state| late(state, look.claims.now()) > Duration::ZERO)
 }
 
 /// Decides as of the caller's instant if `backwards` returns true for the lateness of the caller.
@@ -30,6 +36,17 @@ fn decide_late(
         let late = late(state, claims.now());
         if let Some(at) = newest(state).filter(|_| late > Duration::ZERO && backwards(late)) {
             *at = claims.now();
+        }
+    }
+    decide(claims, states)
+}
+
+/// Decides as if late callers had found the buckets of these meters new.
+fn forget_if_late(claims: &Claims<'_>, states: &mut [Option<State>], of: impl Fn(&Bucket) -> bool) -> Answer {
+    for (claim, state) in claims.iter().zip(states.iter_mut()) {
+        let is_late = state.as_ref().is_some_and(|state| late(state, claims.now()) > Duration::ZERO);
+        if is_late && matches!(&claim.meter, Meter::Bucket(bucket) if of(bucket)) {
+            *state = None;
         }
     }
     decide(claims, states)
@@ -79,7 +96,59 @@ flaws! {
     TornLate "torn-late": "only late callers read and write in two steps",
         "storms/across-a-turn-sliding" {
         fn torn(&self, look: &Look<'_>) -> bool {
-            look.states.iter().flatten().any(|state| late(state, look.claims.now()) > Duration::ZERO)
+            is_late(look)
+        }
+    }
+    LateTotals "late-totals": "a late caller finds a new total", "steps/late-callers" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            forget_if_late(claims, states, |bucket| bucket.step() == i64::MAX.unsigned_abs())
+        }
+    }
+    LateBans "late-at-bans": "a ban does not hold for callers behind its beginning", "bans/late-callers" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let kept = states.to_vec();
+            let answer = forget_if_late(claims, states, |bucket| bucket.burst() == 0);
+            for ((claim, state), kept) in claims.iter().zip(states).zip(kept) {
+                if claim.cost == 0 {
+                    *state = kept;
+                }
+            }
+            answer
+        }
+    }
+    LateRates "late-at-several-rates": "late callers move back the time of a bucket with units of several rates",
+        "late/several-rates" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            for state in states.iter_mut().flatten() {
+                if let State::Bucket(bucket) = state && bucket.debts.len() > 1 {
+                    bucket.at = bucket.at.min(claims.now());
+                }
+            }
+            decide(claims, states)
+        }
+    }
+    LateTurns "late-turns": "late callers get no immediate units of a queue",
+        "late/every-operation-in-steps-and-turns" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let is_late = |state: &State| late(state, claims.now()) > Duration::ZERO;
+            let mut waiting = claims.to_vec();
+            for (claim, state) in waiting.iter_mut().zip(&*states) {
+                if state.as_ref().is_some_and(is_late) {
+                    claim.meter = without_immediate(claim.meter);
+                }
+            }
+            let waiting = Claims::new(claims.now(), claims.mode(), &waiting);
+            decide(&waiting.unwrap_or(*claims), states)
+        }
+    }
+    LateSlices "late-forced-slices": "a forced slice that is late moves time back", "late/every-operation-sliding" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            decide_late(claims, states, |_| claims.mode() == Mode::Force && claims.len() > 1)
+        }
+    }
+    LateResets "late-resets": "a reset by a late caller does nothing", "late/every-operation-bucket" {
+        fn resets(&self, state: &State, now: Timestamp) -> bool {
+            late(state, now) == Duration::ZERO
         }
     }
 }

@@ -260,8 +260,13 @@ impl<F: Flaw> TableStore<F> {
         table.read(&self.flaw.name_in(Call::Refund, &given.id), now)
     }
 
-    fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+    /// Refunds units. Returns `false` if other calls come between reading and writing.
+    fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) -> bool {
         let mut table = self.table();
+        let torn = |given| self.flaw.torn_refund_of(given, &self.read_refund(&table, given, now), now);
+        if refunds.iter().any(torn) {
+            return false;
+        }
         for (place, given) in refunds.iter().enumerate() {
             let mut state = self.read_refund(&table, given, now);
             let goes_on = self.give(place, refunds, now, &mut state);
@@ -272,12 +277,16 @@ impl<F: Flaw> TableStore<F> {
                 break;
             }
         }
+        true
     }
 
     fn reset_all(&self, claims: &Claims<'_>) {
         let mut table = self.table();
         for (place, name) in self.names(Call::Reset, claims).iter().enumerate() {
-            let known = table.meters.remove(name).is_some();
+            let known = table.meters.contains_key(name);
+            if table.meters.get(name).is_some_and(|kept| self.flaw.resets(&kept.state, claims.now())) {
+                table.meters.remove(name);
+            }
             if F::RESETS_PREFIXES {
                 table.meters.retain(|other, _| !other.starts_with(name));
             }
@@ -326,10 +335,8 @@ impl<F: Flaw> CounterStore for TableStore<F> {
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let now = self.flaw.instant(Call::Refund, now);
         self.take_latch(Call::Refund).await;
-        if self.flaw.torn_refund() {
+        if !self.refund_all(now, refunds) {
             self.refund_torn(now, refunds).await;
-        } else {
-            self.refund_all(now, refunds);
         }
         self.give_latch_back(Call::Refund);
         Ok(())

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Mode, Timestamp};
+use ratelimit_core::{Limit, Mode, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier};
-use crate::bench::Bench;
+use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::{SECOND, START};
 use crate::failure::{CaseResult, ensure_eq};
@@ -44,6 +44,20 @@ pub(super) fn cases() -> Vec<Case> {
         "An exhausted meter admits no late caller, however many requests it sends.",
         full_stays_full,
     ));
+    cases.extend([
+        Case::new(
+            "late/every-operation-in-steps-and-turns",
+            "The same on windows that begin with a first request, buckets in steps, and queues with immediate units.",
+            in_steps_and_turns,
+        )
+        .needs(Need::OneCount),
+        Case::new(
+            "late/several-rates",
+            "Late claims on a bucket that limits of two rates have charged get the answers of the model.",
+            several_rates,
+        )
+        .needs(Need::OneCount),
+    ]);
     cases.into_iter().map(|case| case.needs(Need::OrderedTime)).collect()
 }
 
@@ -54,14 +68,33 @@ fn newest() -> Timestamp {
 }
 
 async fn every_operation(bench: Bench, kind: Kind) -> CaseResult {
+    let second = kind.builder(30, PERIOD).name("second").build()?;
+    on_both(&bench, &kind.limit(20, PERIOD)?, &second).await
+}
+
+async fn in_steps_and_turns(bench: Bench) -> CaseResult {
+    let second = limit("30/40d name second")?;
+    for text in [
+        "20/40d from first request",
+        "20/40d burst 20 step 4d",
+        "20/40d queue burst 20 immediate 3",
+        "20/40d precision 1d",
+    ] {
+        on_both(&bench, &limit(text)?, &second).await.map_err(|failure| after(text, failure))?;
+    }
+    Ok(())
+}
+
+/// Calls of late callers on one limit, and on both.
+async fn on_both(bench: &Bench, first: &Limit, second: &Limit) -> CaseResult {
     let handles = bench.handles(2).await?;
     for (place, behind) in BEHIND.into_iter().enumerate() {
-        let part = Part::new(&kind.limit(20, PERIOD)?, format!("{place}"), 0);
-        let second = Part::new(&kind.builder(30, PERIOD).name("second").build()?, format!("{place}"), 0);
+        let key = format!("{place} {first}");
+        let [part, second] = [first, second].map(|limit| Part::new(limit, &key, 0));
         let both = [part.clone(), second.clone()];
         let what = format!("{behind:?} behind");
         let late = earlier(newest(), behind);
-        let mut beside = Beside::new(&bench);
+        let mut beside = Beside::new(bench);
         let charged = beside.set(newest()).claim(Mode::Charge, &[part.of(5), second.of(5)]).await?;
         beside.on(&handles[1]).set(late);
         let answers = async {
@@ -73,6 +106,9 @@ async fn every_operation(bench: Bench, kind: Kind) -> CaseResult {
             beside.many(&[one(2), one(30), one(3)]).await?;
             let now = Slice { now: newest(), ..one(1) };
             beside.many(&[one(1), now, one(1)]).await?;
+            let of_both = |mode| Slice { now: late, mode, parts: vec![part.of(1), second.of(1)] };
+            beside.many(&[of_both(Mode::Peek), of_both(Mode::Force), of_both(Mode::Peek)]).await?;
+            beside.claim(Mode::Force, &[second.of(1), part.of(1)]).await?;
             beside.refund(&[(part.of(4), charged.verdicts[0].receipt)]).await?;
             beside.refund(&[(second.of(5), charged.verdicts[1].receipt)]).await?;
             beside.stands(&both, "refunds").await?;
@@ -81,10 +117,33 @@ async fn every_operation(bench: Bench, kind: Kind) -> CaseResult {
             CaseResult::Ok(())
         };
         answers.await.map_err(|failure| after(&what, failure))?;
-        beside.reset(&both).await?;
+        beside.set(late).reset(&both).await?;
+        beside.set(newest() + SECOND).stands(&both, &format!("a reset, {behind:?} behind")).await?;
         // Nothing was counted, so the claim is decided at its own instant.
         beside.set(late).claim(Mode::Charge, &[part.of(20)]).await?;
-        beside.stands(&both, &format!("a reset, {behind:?} behind")).await?;
+        beside.stands(&both, &format!("a reset and a claim, {behind:?} behind")).await?;
+    }
+    Ok(())
+}
+
+async fn several_rates(bench: Bench) -> CaseResult {
+    for kind in ["burst 10", "leaky burst 10", "queue burst 10", "queue burst 10 immediate 3"] {
+        let under = |rate: u64| limit(&format!("{rate}/s {kind} name b"));
+        let [slow, fast] = [Part::new(&under(1)?, kind, 0), Part::new(&under(2)?, kind, 0)];
+        let mut beside = Beside::new(&bench);
+        let answers = async {
+            for part in [&slow, &fast] {
+                beside.at(SECOND * 10).claim(Mode::Charge, &[part.of(5)]).await?;
+            }
+            beside.at(SECOND * 112 / 10).claim(Mode::Charge, &[fast.of(1)]).await?;
+            for part in [&fast, &slow] {
+                beside.at(SECOND * 109 / 10).claim(Mode::Charge, &[part.of(1)]).await?;
+                beside.at(SECOND * 109 / 10).claim(Mode::Force, &[part.of(1)]).await?;
+            }
+            beside.stands(&[slow.clone(), fast.clone()], "late claims").await?;
+            beside.at(SECOND * 112 / 10).stands(&[slow, fast], "late claims, for the others").await
+        };
+        answers.await.map_err(|failure| after(kind, failure))?;
     }
     Ok(())
 }

@@ -182,6 +182,11 @@ async fn late(bench: Bench) -> CaseResult {
     let late = trial.at(60 * SECOND).admit(3).await?;
     ensure_eq!(late.reset_after(), 61 * SECOND, "reset-after for a caller that is a second behind");
     trial.refuse(1).await?;
+    let total = trial.under(limit("10 in total")?);
+    total.at(10 * SECOND).admit(10).await?;
+    for late in [10 * SECOND - TICK, 9 * SECOND, Duration::ZERO] {
+        total.at(late).refuse(1).await?;
+    }
     Ok(())
 }
 
@@ -241,6 +246,12 @@ async fn changes(bench: Bench) -> CaseResult {
     {
         trial.at(HOUR / 2).under(limit(other)?).expect_left(4).await?;
     }
+    let slow = trial.key("a refund");
+    let fast = slow.under(limit("8/h from first request")?);
+    let first = slow.at(Duration::ZERO).admit(2).await?;
+    fast.at(HOUR / 2).admit(2).await?;
+    slow.at(50 * MINUTE).limiter.refund(&first).await?;
+    fast.expect_left(6).await?;
     // An hour is no multiple of seven nanoseconds.
     for (before, after) in [(7, 1), (7, 6), (700, 1), (1, 7)] {
         let under = |quota| limit(&format!("{quota}/h from first request name {before}-{after}"));

@@ -20,6 +20,11 @@ pub(super) fn cases() -> Vec<Case> {
             immediate,
         ),
         Case::new(
+            "turns/immediate-units-at-another-rate",
+            "The immediate units of a queue have no delay while it has units that were charged at another rate.",
+            immediate_at_another_rate,
+        ),
+        Case::new(
             "turns/costs",
             "A cost above the immediate units waits until the queue is empty, and a cost of zero does not wait.",
             costs,
@@ -88,6 +93,17 @@ async fn immediate(bench: Bench) -> CaseResult {
     }
     let expected = [Some(0), Some(0), Some(0), Some(1), Some(2), Some(3), None];
     ensure_eq!(delays, expected, "delays in a batch of seven");
+    Ok(())
+}
+
+async fn immediate_at_another_rate(bench: Bench) -> CaseResult {
+    for (before, after) in [(30, 60), (60, 30)] {
+        let under = |rate: u64| limit(&format!("{rate}/min queue burst 10 immediate 3 name {before}"));
+        let trial = Trial::new(&bench, under(before)?);
+        ensure_eq!(delays(&trial, 1).await?, [0], "delay of the first, at {before}/min");
+        let delays = delays(&trial.under(under(after)?), 2).await?;
+        ensure_eq!(delays, [0, 0], "delays of the second and the third, at {after}/min after {before}/min");
+    }
     Ok(())
 }
 
