@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claim, Claims, Mode, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Limit, Mode, Timestamp};
 
 use super::beside::{Part, forget, give_back, put};
-use crate::bench::{Bench, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
 use crate::failure::{CaseResult, Failure, ensure_eq};
@@ -31,13 +31,22 @@ const CALLS: usize = 8;
 const LIMITS: [(u64, u64); 2] = [(9, 1), (7, 2)];
 
 pub(super) fn cases() -> Vec<Case> {
-    let cases = Case::for_each(
+    let mut cases = Case::for_each(
         &Kind::METERS,
         "atomic/histories",
         "The answers to concurrent claims, forced charges, peeks, refunds and resets on one or two limits of a key are those \
          of the same calls one by one, in an order that agrees with their begins and ends.",
-        histories,
+        |bench, kind| async move {
+            let [one, other] =
+                LIMITS.map(|(quota, hours)| kind.limit(quota, Duration::from_secs(hours * 3_600)));
+            histories(bench, [one?, other?]).await
+        },
     );
+    cases.push(Case::new(
+        "atomic/histories-of-totals",
+        "So are the answers of two totals.",
+        |bench| async move { histories(bench, [limit("9 in total")?, limit("7 in total name other")?]).await },
+    ));
     cases.into_iter().map(|case| case.needs(Need::ExactPerKey).needs(Need::OneCount)).collect()
 }
 
@@ -71,10 +80,8 @@ struct Recorded {
     end: u64,
 }
 
-async fn histories(bench: Bench, kind: Kind) -> CaseResult {
+async fn histories(bench: Bench, limits: [Limit; 2]) -> CaseResult {
     let handles = bench.handles(CLIENTS).await?;
-    let [one, other] = LIMITS.map(|(quota, hours)| kind.limit(quota, Duration::from_secs(hours * 3_600)));
-    let limits = [one?, other?];
     for round in 0..ROUNDS {
         let meters: Arc<[Part]> = limits.iter().map(|limit| Part::new(limit, round.to_string(), 0)).collect();
         let ticks = Arc::new(AtomicU64::new(0));

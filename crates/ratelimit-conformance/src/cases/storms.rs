@@ -26,7 +26,7 @@ const ALL: u64 = 40;
 const NAME: &str = "storm";
 
 /// The state of a meter before the storm, and the suffix of a case's name.
-const STATES: [(Before, &str); 9] = [
+const STATES: [(Before, &str); 11] = [
     (Before::Busy, "busy"),
     (Before::HalfDrained, "half-drained"),
     (Before::AtATurn, "at-a-turn"),
@@ -36,6 +36,8 @@ const STATES: [(Before, &str); 9] = [
     (Before::GivenBack, "given-back"),
     (Before::Refused, "refused-before"),
     (Before::TwoRates, "two-rates"),
+    (Before::ThreeRates, "three-rates"),
+    (Before::OtherQuota, "other-quota"),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,16 @@ enum Before {
     Refused,
     /// Limits of two rates have charged it. Only buckets have one meter for several rates.
     TwoRates,
+    ThreeRates,
+    /// A limit with a larger quota has charged it.
+    OtherQuota,
+}
+
+impl Before {
+    /// Whether limits of several rates have charged a bucket.
+    fn has_rates(self) -> bool {
+        matches!(self, Self::TwoRates | Self::ThreeRates)
+    }
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -63,7 +75,8 @@ pub(super) fn cases() -> Vec<Case> {
             );
             // A node that counts for itself learns from others how much a bucket holds, and not at which rates. So it may
             // count units for longer.
-            if matches!(state, Before::TwoRates) { case.needs(Need::OneCount) } else { case }
+            let has_rates = state.has_rates() || matches!(state, Before::OtherQuota);
+            if has_rates { case.needs(Need::OneCount) } else { case }
         })
         .map(Case::heavy)
         .collect();
@@ -134,9 +147,16 @@ async fn prepare(trial: &Trial, state: Before, kind: Kind) -> CaseResult<Timesta
             }
             Ok(trial.now())
         }
-        Before::TwoRates => {
+        Before::TwoRates | Before::ThreeRates => {
             trial.under(kind.builder(ALL, HOUR * 3).name(NAME).build()?).admit(9).await?;
+            if matches!(state, Before::ThreeRates) {
+                trial.under(kind.builder(ALL, HOUR * 2).name(NAME).build()?).admit(5).await?;
+            }
             trial.admit(6).await?;
+            Ok(trial.now())
+        }
+        Before::OtherQuota => {
+            trial.under(kind.builder(ALL * 5, HOUR).name(NAME).build()?).admit(10).await?;
             Ok(trial.now())
         }
     }
@@ -144,7 +164,7 @@ async fn prepare(trial: &Trial, state: Before, kind: Kind) -> CaseResult<Timesta
 
 async fn in_state(bench: Bench, state: Before) -> CaseResult {
     for kind in Kind::ALL {
-        if matches!(state, Before::TwoRates) && !kind.has_burst() {
+        if state.has_rates() && !kind.has_burst() {
             continue;
         }
         let limits: Limits = kind.builder(ALL, HOUR).name(NAME).build()?.into();
