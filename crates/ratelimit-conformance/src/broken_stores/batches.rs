@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Meter, Mode, Promises, Refund, StoreError, Timestamp,
+    Answer, Claims, CounterStore, ErrorKind, Meter, Mode, Promises, Refund, StoreError, Timestamp, decide,
 };
 
 use super::broken_store::{Around, BrokenStore};
@@ -68,6 +68,25 @@ async fn changed(meters: &ReferenceStore, slices: &[Claims<'_>], meter: fn(Meter
         others.iter_mut().for_each(|claim| claim.meter = meter(claim.meter));
         answers
             .push(meters.claim(Claims::new(claims.now(), claims.mode(), &others).unwrap_or(*claims)).await);
+    }
+    answers
+}
+
+/// Decides slices in this mode on their first sixteen meters, and shows the others as new.
+async fn few(meters: &ReferenceStore, slices: &[Claims<'_>], mode: Mode) -> Answers {
+    let mut answers = Answers::new();
+    for claims in slices {
+        let some = Claims::new(claims.now(), mode, &claims[..claims.len().min(16)]);
+        let Some(some) = some.ok().filter(|_| claims.mode() == mode) else {
+            answers.push(meters.claim(*claims).await);
+            continue;
+        };
+        let mut states = vec![None; claims.len()];
+        let shown = decide(&claims.with_mode(Mode::Peek), &mut states);
+        answers.push(meters.claim(some).await.map(|mut answer| {
+            answer.verdicts.extend(shown.verdicts.into_iter().skip(some.len()));
+            answer
+        }));
     }
     answers
 }
@@ -249,5 +268,13 @@ batchings! {
             }
         }
         answers
+    }
+    PeeksFew "batch-peeks-few": "a peek in a batch reads the first sixteen meters only", "batches/largest-slices"
+    |meters, slices| {
+        few(meters, slices, Mode::Peek).await
+    }
+    ForcesFew "batch-forces-few": "a forced slice in a batch charges the first sixteen meters only",
+    "batches/largest-slices" |meters, slices| {
+        few(meters, slices, Mode::Force).await
     }
 }

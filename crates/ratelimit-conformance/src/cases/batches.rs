@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::{CounterStore, Limit, Mode, Request, Timestamp};
 
 use super::atomic::sixty_four;
-use super::beside::{Part, Slice, put_many};
+use super::beside::{Beside, Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         .heavy(),
         Case::new(
             "batches/largest-slices",
-            "A forced charge and a batch charge all limits of slices that have as many as a slice can have.",
+            "Forced charges and batches of charges, peeks and forced charges reach all limits of slices that have as many as a slice can have.",
             largest,
         ),
         Case::new(
@@ -144,6 +144,14 @@ async fn largest(bench: Bench) -> CaseResult {
     for one in all.iter() {
         let left = Trial::new(&bench, one.clone()).left().await?;
         ensure_eq!(left, 15, "left of {one} after a forced charge of three and a batch of two");
+    }
+    for (key, taken, mode) in [("peeked", 20, Mode::Peek), ("forced", 1, Mode::Force)] {
+        let of = |cost| all.iter().map(|limit| Part::new(limit, key, cost)).collect::<Vec<_>>();
+        let slice = |cost| Slice { now: START, mode, parts: of(cost) };
+        let mut beside = Beside::new(&bench);
+        beside.claim(Mode::Charge, &of(taken)).await?;
+        beside.many(&[slice(2), slice(1)]).await?;
+        beside.claim(Mode::Peek, &of(1)).await?;
     }
     Ok(())
 }
