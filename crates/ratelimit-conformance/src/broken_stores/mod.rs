@@ -38,6 +38,7 @@ mod locks;
 mod names;
 mod names_in_calls;
 mod numbers;
+mod quotas;
 mod races;
 mod refunds;
 mod reservations;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<BrokenStore> {
         names::all(),
         names_in_calls::all(),
         numbers::all(),
+        quotas::all(),
         races::all(),
         refunds::all(),
         reservations::all(),

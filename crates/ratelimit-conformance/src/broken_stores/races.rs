@@ -1,8 +1,11 @@
 //! Stores that read and write in two steps, with other calls between them: always, or only in rare situations.
 
-use ratelimit_core::{Answer, Claim, Meter, Mode, State};
+use std::time::Duration;
+
+use ratelimit_core::{Answer, Bucket, Claim, Meter, Mode, Refund, State, Timestamp};
 
 use super::flaw::{Call, Look};
+use super::late::{is_late, late};
 
 /// Whether a window has ended since its last charge.
 fn turned(look: &Look<'_>) -> bool {
@@ -20,6 +23,11 @@ fn drained(look: &Look<'_>) -> bool {
         state.as_ref().is_some_and(|state| claim.meter.forget_at(state) <= look.claims.now())
     };
     look.claims.iter().zip(look.states).any(as_new)
+}
+
+/// Whether one of the meters is such a bucket.
+fn any_bucket(look: &Look<'_>, is: impl Fn(&Bucket) -> bool) -> bool {
+    look.claims.iter().any(|claim| matches!(&claim.meter, Meter::Bucket(bucket) if is(bucket)))
 }
 
 flaws! {
@@ -124,6 +132,90 @@ flaws! {
                 });
                 left.is_some_and(|left| left <= claim.meter.limit() / 2)
             })
+        }
+    }
+    TornManyRates "torn-many-rates": "a bucket of more than two rates is written in a second step",
+        "storms/three-rates" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.states.iter().any(|state| matches!(state, Some(State::Bucket(bucket)) if bucket.debts.len() > 2))
+        }
+    }
+    TornSegments "torn-segments": "windows of more than eight segments are written in a second step",
+        "atomic/burst-on-other-kinds" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            let has_many = |claim: &Claim<'_>| matches!(claim.meter, Meter::Window(window) if window.carried() > 8);
+            look.claims.iter().any(has_many)
+        }
+    }
+    TornTurns "torn-turns": "queues with immediate units are written in a second step",
+        "atomic/burst-on-other-kinds" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            any_bucket(look, |bucket| bucket.is_queue() && bucket.immediate() > 1)
+        }
+    }
+    TornLongKeys "torn-long-keys": "meters of keys of more than 255 bytes are written in a second step",
+        "atomic/burst-on-other-kinds" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.iter().any(|claim| claim.id.key.len() > 255)
+        }
+    }
+    TornStepsInBatches "torn-steps-in-batches": "buckets in steps are written in a second step by a batch",
+        "storms/of-everything-on-other-kinds" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.call == Call::Batch && any_bucket(look, |bucket| bucket.step() > 0)
+        }
+    }
+    TornForcedSteps "torn-forced-steps": "forced charges of buckets in steps are written in a second step",
+        "storms/of-everything-on-other-kinds" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.mode() == Mode::Force && any_bucket(look, |bucket| bucket.step() > 0)
+        }
+    }
+    TornLateForced "torn-late-forced": "forced charges by late callers are written in a second step",
+        "storms/of-everything-by-late-callers" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.mode() == Mode::Force && is_late(look)
+        }
+    }
+    TornLateBatches "torn-late-batches": "a batch of a late caller is written in a second step",
+        "storms/of-everything-by-late-callers" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.call == Call::Batch && is_late(look)
+        }
+    }
+    TornLateSlices "torn-late-slices": "slices of late callers are written in a second step",
+        "storms/of-everything-by-late-callers" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.len() > 1 && is_late(look)
+        }
+    }
+    TornOlderRefunds "torn-older-refunds": "refunds into a previous window are written in a second step",
+        "atomic/refunds-of-older-units" {
+        fn torn_refund_of(&self, given: &Refund<'_>, state: &Option<State>, _: Timestamp) -> bool {
+            match (given.meter, state) {
+                (Meter::Window(window), Some(State::Window(state))) => {
+                    window.place(state.at).0 > window.place(given.receipt).0
+                }
+                _ => false,
+            }
+        }
+    }
+    TornRefundsOfRates "torn-refunds-of-rates": "refunds to a bucket of several rates are written in a second step",
+        "atomic/refunds-of-older-units" {
+        fn torn_refund_of(&self, _: &Refund<'_>, state: &Option<State>, _: Timestamp) -> bool {
+            matches!(state, Some(State::Bucket(bucket)) if bucket.debts.len() > 1)
+        }
+    }
+    TornRefundsOfSteps "torn-refunds-of-steps": "refunds to a bucket in steps are written in a second step",
+        "atomic/refunds-of-older-units" {
+        fn torn_refund_of(&self, given: &Refund<'_>, _: &Option<State>, _: Timestamp) -> bool {
+            matches!(given.meter, Meter::Bucket(bucket) if bucket.step() > 0)
+        }
+    }
+    TornLateRefunds "torn-late-refunds": "refunds by late callers are written in a second step",
+        "storms/of-everything-by-late-callers" {
+        fn torn_refund_of(&self, _: &Refund<'_>, state: &Option<State>, now: Timestamp) -> bool {
+            state.as_ref().is_some_and(|state| late(state, now) > Duration::ZERO)
         }
     }
 }

@@ -22,6 +22,8 @@ const REFUNDS_IN_PARTS: u8 = 3;
 const CHARGES_IN_PARTS: u8 = 4;
 /// Charges instead of peeking, and refunds the charge.
 const PEEKS_BY_CHARGING: u8 = 5;
+/// Like [`ONE_BY_ONE`], and promises that it is exact.
+const EXACTLY_ONE_BY_ONE: u8 = 6;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
@@ -54,6 +56,11 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "peeks-by-charging",
             "a peek charges a unit and gives it back",
             "dropped/peeks-whole-or-not-at-all",
+        ),
+        BrokenStore::around::<Steps<EXACTLY_ONE_BY_ONE>>(
+            "reserves-key-by-key",
+            "an exact store reserves the claims of a slice one by one, and gives them back if one is refused",
+            "atomic/refused-slices-take-nothing",
         ),
     ]
 }
@@ -124,7 +131,9 @@ impl<const WHAT: u8> Around for Steps<WHAT> {
 
 impl<const WHAT: u8> CounterStore for Steps<WHAT> {
     fn promises(&self) -> Promises {
-        Promises::new(Decisions::Conservative, self.meters.promises().time)
+        let is_exact = WHAT == EXACTLY_ONE_BY_ONE;
+        let decisions = if is_exact { Decisions::Exact } else { Decisions::Conservative };
+        Promises::new(decisions, self.meters.promises().time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -132,7 +141,9 @@ impl<const WHAT: u8> CounterStore for Steps<WHAT> {
         match (WHAT, claims.mode()) {
             (ADDS_FIRST, Mode::Charge) if !foreseen.admitted => self.and_back(&claims).await?,
             (PEEKS_BY_CHARGING, Mode::Peek) => self.and_back(&claims).await?,
-            (ONE_BY_ONE, Mode::Charge) if claims.len() > 1 => return self.one_by_one(&claims).await,
+            (ONE_BY_ONE | EXACTLY_ONE_BY_ONE, Mode::Charge) if claims.len() > 1 => {
+                return self.one_by_one(&claims).await;
+            }
             (FORCES_IN_PARTS, Mode::Force) => return self.in_parts(&claims, Mode::Force).await,
             (CHARGES_IN_PARTS, Mode::Charge) if foreseen.admitted => {
                 return self.in_parts(&claims, Mode::Charge).await;

@@ -100,10 +100,11 @@ pub(super) fn still(handle: Handle, limits: &Limits, now: Timestamp) -> RateLimi
     RateLimiter::new(handle, limits.clone()).with_clock(ManualClock::at(now))
 }
 
-/// Many tasks take these costs of the key `k` concurrently. Returns each cost, and whether it was admitted.
+/// Many tasks take these costs of a key concurrently. Returns each cost, and whether it was admitted.
 async fn contend(
     bench: &Bench,
     limits: &Limits,
+    key: &[u8],
     now: Timestamp,
     costs: &[u64],
 ) -> CaseResult<Vec<(u64, bool)>> {
@@ -111,26 +112,37 @@ async fn contend(
     let handles = bench.handles(HANDLES).await?;
     storm(&handles, costs.len(), |handle, number| {
         let limiter = still(handle, limits, now);
-        let cost = costs[number];
+        let (cost, key) = (costs[number], key.to_vec());
         async move {
-            let answer = limiter.check(Request::new("k").cost(cost)).await;
+            let answer = limiter.check(Request::new(&key).cost(cost)).await;
             Ok((cost, admitted(promises, answer)?))
         }
     })
     .await
 }
 
-/// One unit for each of many tasks: exactly `expected` are admitted, either concurrently or, if the store is conservative,
-/// after further tries.
+/// One unit of the key `k` for each of many tasks: exactly `expected` are admitted, either concurrently or, if the store is
+/// conservative, after further tries.
 pub(super) async fn exactly(bench: &Bench, limits: &Limits, now: Timestamp, expected: u64) -> CaseResult {
+    exactly_on(bench, limits, b"k", now, expected).await
+}
+
+/// The same on this key.
+pub(super) async fn exactly_on(
+    bench: &Bench,
+    limits: &Limits,
+    key: &[u8],
+    now: Timestamp,
+    expected: u64,
+) -> CaseResult {
     let tasks = vec![1; usize::try_from(expected).unwrap_or(0) * 2 + 40];
-    let found = contend(bench, limits, now, &tasks).await?;
+    let found = contend(bench, limits, key, now, &tasks).await?;
     let at_once = found.iter().filter(|(_, admitted)| *admitted).count() as u64;
     ensure!(at_once <= expected, "{at_once} were admitted at once where only {expected} fit");
     if bench.promises().decisions != Decisions::Conservative {
         ensure_eq!(at_once, expected, "admitted at once");
     }
-    let trial = Trial::new(bench, limits.clone());
+    let trial = Trial::new(bench, limits.clone()).key(key);
     let later = trial.set(now).drain(expected + 1).await?;
     ensure_eq!(at_once + later, expected, "admitted at once and one by one after it");
     Ok(())
@@ -144,7 +156,7 @@ async fn costs(bench: Bench, kind: Kind) -> CaseResult {
     let mut random = bench.random();
     let costs: Vec<u64> = (0..160).map(|_| random.between(1, 5)).collect();
     let limits: Limits = kind.limit(200, HOUR)?.into();
-    let found = contend(&bench, &limits, START, &costs).await?;
+    let found = contend(&bench, &limits, b"k", START, &costs).await?;
     let taken: u64 = found.iter().filter(|(_, admitted)| *admitted).map(|(cost, _)| cost).sum();
     ensure!(taken <= 200, "{taken} units were admitted of 200");
     let trial = Trial::new(&bench, limits);
@@ -402,28 +414,34 @@ async fn batches_of_slices(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = on_several_keys(bench.promises());
     let three = limits(&THREE)?;
-    let found = storm(&handles, 16, |handle, number| {
-        let limiter = still(handle, &three, START);
-        async move {
-            let (first, second) = if number % 2 == 0 { ("left", "right") } else { ("right", "left") };
-            let mut count = 0;
-            for answer in limiter.check_many((0..10).map(|_| Request::new(first).and(second))).await {
-                count += u64::from(admitted(promises, answer)?);
+    for round in 0..4 {
+        let both = ["left", "right"].map(|key| format!("{key} {round}"));
+        let found = storm(&handles, 16, |handle, number| {
+            let limiter = still(handle, &three, START);
+            let [mut first, mut second] = both.clone();
+            async move {
+                if number % 2 == 1 {
+                    std::mem::swap(&mut first, &mut second);
+                }
+                let mut count = 0;
+                for answer in limiter.check_many((0..10).map(|_| Request::new(&first).and(&second))).await {
+                    count += u64::from(admitted(promises, answer)?);
+                }
+                Ok(count)
             }
-            Ok(count)
+        })
+        .await?;
+        let taken: u64 = found.iter().sum();
+        ensure!(taken <= 50, "{taken} slices in batches were admitted of 50");
+        if promises.decisions.are_exact_on_one_node() {
+            ensure_eq!(taken, 50, "slices admitted in batches");
         }
-    })
-    .await?;
-    let taken: u64 = found.iter().sum();
-    ensure!(taken <= 50, "{taken} slices in batches were admitted of 50");
-    if promises.decisions.are_exact_on_one_node() {
-        ensure_eq!(taken, 50, "slices admitted in batches");
-    }
-    for (text, all) in THREE.into_iter().zip([300, 50, 70]) {
-        let trial = Trial::new(&bench, limit(text)?);
-        for key in ["left", "right"] {
-            let left = trial.key(key).left().await?;
-            ensure_eq!(left, all - taken, "left of {text} to {key} after {taken} slices of three limits");
+        for (text, all) in THREE.into_iter().zip([300, 50, 70]) {
+            let trial = Trial::new(&bench, limit(text)?);
+            for key in &both {
+                let left = trial.key(key).left().await?;
+                ensure_eq!(left, all - taken, "left of {text} to {key} after {taken} slices of three limits");
+            }
         }
     }
     Ok(())

@@ -35,6 +35,7 @@ mod numbers;
 mod partial;
 mod pauses;
 mod queues;
+mod races;
 mod rates;
 mod refund_races;
 mod refunds;
@@ -64,6 +65,7 @@ pub(crate) fn all() -> Vec<Case> {
         boundaries::cases(),
         same_decisions::cases(),
         atomic::cases(),
+        races::cases(),
         held::cases(),
         histories::cases(),
         storms::cases(),
