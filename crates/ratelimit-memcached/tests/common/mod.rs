@@ -169,7 +169,7 @@ pub(crate) async fn between(
             let seen = seen.clone();
             tokio::spawn(async move {
                 // One request at a time and small replies, so that each arrives as a whole.
-                let (mut request, mut answer) = (Vec::new(), Vec::new());
+                let (mut request, mut answer) = (Vec::with_capacity(4_096), Vec::with_capacity(4_096));
                 loop {
                     let sent = request.len();
                     tokio::select! {
