@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Bucket, Claims, Meter, Mode, State, Timestamp, decide};
+use ratelimit_core::{Answer, Bucket, Claims, Meter, Mode, Refund, State, Timestamp, decide};
 
 use super::features::without_immediate;
 use super::flaw::{Call, Look};
@@ -149,6 +149,15 @@ flaws! {
     LateResets "late-resets": "a reset by a late caller does nothing", "late/every-operation-bucket" {
         fn resets(&self, state: &State, now: Timestamp) -> bool {
             late(state, now) == Duration::ZERO
+        }
+    }
+    LateSeveral "late-refunds-of-several": "a late refund of several meters moves back the time of buckets",
+        "late/every-operation-bucket" {
+        fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
+            if let Some(State::Bucket(bucket)) = state && refunds.len() > 1 {
+                bucket.at = bucket.at.min(now);
+            }
+            self.refund(&refunds[place], state, now);
         }
     }
 }

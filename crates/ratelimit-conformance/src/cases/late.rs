@@ -109,8 +109,11 @@ async fn on_both(bench: &Bench, first: &Limit, second: &Limit) -> CaseResult {
             let of_both = |mode| Slice { now: late, mode, parts: vec![part.of(1), second.of(1)] };
             beside.many(&[of_both(Mode::Peek), of_both(Mode::Force), of_both(Mode::Peek)]).await?;
             beside.claim(Mode::Force, &[second.of(1), part.of(1)]).await?;
-            beside.refund(&[(part.of(4), charged.verdicts[0].receipt)]).await?;
-            beside.refund(&[(second.of(5), charged.verdicts[1].receipt)]).await?;
+            let [of_part, of_second] = [0, 1].map(|place: usize| charged.verdicts[place].receipt);
+            beside.refund(&[(part.of(2), of_part), (second.of(1), of_second)]).await?;
+            beside.stands(&both, "a refund of both").await?;
+            beside.refund(&[(part.of(2), of_part)]).await?;
+            beside.refund(&[(second.of(4), of_second)]).await?;
             beside.stands(&both, "refunds").await?;
             beside.claim(Mode::Charge, &[part.of(20)]).await?; // refused
             beside.set(newest() + SECOND).stands(&both, "a second").await?;
