@@ -1,6 +1,6 @@
 -- KEYS: the meters. ARGV: for each of them the version that it is thought to have ('' for none), the value to write, and for
 -- how many milliseconds ('' to write nothing). A value begins with its version, of eight bytes. Writes if all versions are
--- as thought; gives the values back otherwise.
+-- as thought; gives the values back otherwise. Never shortens a lifetime: claims with other leases may share a log.
 local found = {}
 local as_thought = true
 for i = 1, #KEYS do
@@ -9,6 +9,9 @@ for i = 1, #KEYS do
 end
 if not as_thought then return found end
 for i = 1, #KEYS do
-  if ARGV[3 * i] ~= '' then redis.call('SET', KEYS[i], ARGV[3 * i - 1], 'PX', ARGV[3 * i]) end
+  if ARGV[3 * i] ~= '' then
+    local lifetime = math.max(tonumber(ARGV[3 * i]), redis.call('PTTL', KEYS[i]))
+    redis.call('SET', KEYS[i], ARGV[3 * i - 1], 'PX', lifetime)
+  end
 end
 return {}

@@ -126,10 +126,11 @@ async fn write(
     state: Option<&State>,
 ) -> Result<(), StoreError> {
     let Some(state) = state else { return Ok(()) };
-    let query = sqlx::query("INSERT OR REPLACE INTO meters (id, state, forget_at) VALUES (?, ?, ?)")
-        .bind(id.to_bytes())
-        .bind(state.to_bytes())
-        .bind(column(meter.forget_at(state)));
+    // Claims with other leases may share a log: its units count for the longest of them.
+    let upsert = "INSERT INTO meters (id, state, forget_at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE \
+                  SET state = excluded.state, forget_at = max(forget_at, excluded.forget_at)";
+    let query =
+        sqlx::query(upsert).bind(id.to_bytes()).bind(state.to_bytes()).bind(column(meter.forget_at(state)));
     query.execute(&mut **transaction).await.map_err(failed)?;
     Ok(())
 }
