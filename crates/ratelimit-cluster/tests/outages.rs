@@ -33,6 +33,8 @@ const REQUESTS_LOST: u8 = 1;
 const ANSWERS_LOST: u8 = 2;
 const REFUSING: u8 = 3;
 const DROPPED: u8 = 4;
+/// The node's user may not make the call.
+const DENIED: u8 = 5;
 
 impl Frozen {
     fn set(&self, how: u8) {
@@ -46,6 +48,7 @@ impl Frozen {
             DROPPED => std::future::pending().await,
             REQUESTS_LOST => Err(StoreError::new("frozen", ErrorKind::Timeout, "on purpose")),
             REFUSING => Err(StoreError::new("frozen", ErrorKind::Unreachable, "on purpose")),
+            DENIED => Err(StoreError::new("frozen", ErrorKind::Denied, "on purpose")),
             how => Ok(how == ANSWERS_LOST),
         }
     }
@@ -246,6 +249,22 @@ fn a_reset_that_did_not_reach_the_store_is_made_by_the_next_synchronization() {
             }
         }
     }
+}
+
+/// The caller has the error. Otherwise the key would not be sent any more.
+#[test]
+fn a_reset_that_is_denied_is_not_repeated() {
+    let own = limit("20/min burst 20");
+    let node = Synced::new(Arc::new(Frozen::default()));
+    assert!(claim(&node, &own, 15, START));
+    block_on(node.sync(START)).unwrap();
+    let claims = [one(&own, 0)];
+    node.inner().set(DENIED);
+    block_on(node.reset(Claims::new(START, Mode::Charge, &claims).unwrap())).unwrap_err();
+    node.inner().set(0);
+    assert!(claim(&node, &own, 4, START));
+    block_on(node.sync(START)).unwrap();
+    assert_eq!((left(&node, &own, START), left(&node.inner().store, &own, START)), (1, 1));
 }
 
 fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {

@@ -170,6 +170,48 @@ fn a_refusing_node_learns_of_resets_of_ended_segments() {
 }
 
 #[test]
+fn a_charge_between_the_readings_of_a_reset_does_not_hide_it() {
+    for text in ["20/min precision 15s", "20/min precision 15s strict"] {
+        let (_, _, [node, other]) = synced(text);
+        node.charge(16, 0);
+        node.sync(0);
+        for segment in 0..3 {
+            other.charge(1, segment * 15_000);
+            other.sync(segment * 15_000);
+        }
+        for millis in 45_000..45_009 {
+            assert!(!other.check(20, millis).allowed(), "{text}");
+            other.sync(millis);
+        }
+        node.clock.set(at(45_009));
+        node.limiter.reset_now("k").unwrap();
+        node.sync(45_009);
+        assert!(!other.check(20, 45_009).allowed(), "{text}");
+        other.sync(45_009);
+        other.charge(1, 45_009);
+        other.sync(45_010);
+        assert_eq!(other.left(45_011), 19, "{text}");
+    }
+}
+
+/// The store owes the units of the other rate for hours. They are not all of this node's rate.
+#[test]
+fn a_reading_of_units_at_a_slower_rate_refuses_only_them() {
+    let (_, _, [node, other]) = synced("100/s burst 100 name x");
+    let slow: Limits = "10/h burst 100 name x".parse().unwrap();
+    let slow = RateLimiter::new(node.store.clone(), slow).with_clock(ManualClock::at(at(200)));
+    other.charge(100, 0);
+    other.sync(0);
+    assert!(slow.check_now(Request::new("k").cost(50)).unwrap().allowed());
+    node.sync(200);
+    assert!(!other.check(100, 300).allowed());
+    other.sync(600);
+    assert!(!other.check(100, 3_000).allowed());
+    other.sync(3_000);
+    assert!(other.check(40, 3_000).allowed());
+}
+
+#[test]
 fn a_ban_that_is_lifted_on_one_node_ends_on_the_others() {
     let limits: Limits = "2/min; ban 1h after 2 in 1h".parse().unwrap();
     let (_, _, [node, other]) = synced("1/min");

@@ -338,9 +338,10 @@ async fn a_call_that_waited_for_a_connection_closes_no_other() {
         })
     };
     let [first, second] = [reset(&limits[0]), reset(&limits[0])];
-    tokio::time::sleep(timeout / 10).await;
+    tokio::time::sleep(timeout / 20).await;
     let late = reset(&limits[1]);
-    tokio::time::sleep(timeout / 2).await;
+    // More than half of its time, and less than after which a call gives up waiting for a lock.
+    tokio::time::sleep(timeout * 9 / 16).await;
     drop(holders.remove(0));
     for reset in [first, second] {
         reset.await.unwrap().unwrap();

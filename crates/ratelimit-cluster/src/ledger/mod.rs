@@ -288,8 +288,10 @@ impl Ledger {
     /// Visits a share of the meters and removes those that have expired. Called once an interval, so that meters also expire
     /// when there are few claims.
     pub(crate) fn expire(&self, now: Timestamp) {
-        let visited = (self.len() / EXPIRY_SHARE).max(SWEPT_METERS_LONG);
-        self.sweep(visited, self.shards.len(), now);
+        // A few at a time: claims wait for the lock of a shard.
+        for _ in 0..=self.len() / EXPIRY_SHARE / SWEPT_METERS_LONG {
+            self.sweep(SWEPT_METERS_LONG, self.shards.len(), now);
+        }
     }
 
     /// Removes a few expired meters.

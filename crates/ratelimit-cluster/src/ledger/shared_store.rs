@@ -21,9 +21,9 @@ impl Ledger {
                 let first = oldest.max(read);
                 // A reset shows in the oldest segment with units.
                 let most = match (usage.units.is_reading(), is_reset) {
-                    (false, _) => 0,
+                    (_, true) => usize::MAX,
                     (true, false) => 1,
-                    (true, true) => usize::MAX,
+                    (false, false) => 0,
                 };
                 let counts =
                     |segment: &u64| place(window, state, *segment).is_some_and(|nth| state.counts[nth] > 0);

@@ -53,7 +53,8 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 ///
 /// A reset removes the meter on this node and in the shared store. Another node sees the reset with its first
 /// [`sync`](Self::sync) after it has charged, refunded or refused the key. So does a node that refuses see what others have
-/// refunded.
+/// refunded. Of segments of a window that have ended, it sees a reset only if it has refused the key and not charged it since
+/// the last one.
 ///
 /// ```
 /// use ratelimit_cluster::Synced;
@@ -208,12 +209,18 @@ impl<S: CounterStore> CounterStore for Synced<S> {
     /// far behind that it counts in earlier segments of a window, those segments may still count on it, too.
     ///
     /// If the store fails, or the call is dropped after it has reset the meters here, the next [`sync`](Synced::sync) makes
-    /// what is left of it. Until then, no charges of these meters are sent.
+    /// what is left of it. Until then, no charges of these meters are sent. If the error is not
+    /// [retryable](StoreError::is_retryable), for example because of missing rights, nothing is left: the meters are reset here
+    /// until the node next reads them.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         // Nothing is sent in the meantime: charges sent before the reset are removed by it, and later ones are sent after it.
         let _turn = self.turn.lock().await;
         let resets = self.resets.add(&self.ledger, claims);
-        self.reset_shared(resets, claims.now()).await
+        let done = self.reset_shared(resets.clone(), claims.now()).await;
+        if done.as_ref().is_err_and(|error| !error.is_retryable()) {
+            resets.iter().for_each(|(name, reset)| self.resets.made(name, reset));
+        }
+        done
     }
 }
 

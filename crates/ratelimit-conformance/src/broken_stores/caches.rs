@@ -55,7 +55,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
         ),
         BrokenStore::around::<Remembers<TOTALS>>(
             "remembers-totals",
-            "a handle remembers that a total is used up although another has reset it",
+            "a handle remembers that a total is used up although another has given units back",
             "handles/see-changes-of-a-total",
         ),
         BrokenStore::around::<Remembers<BANS>>(

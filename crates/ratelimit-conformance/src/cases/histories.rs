@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     );
     cases.push(Case::new(
         "atomic/histories-of-totals",
-        "So are the answers of two totals.",
+        "The answers of concurrent calls on two totals are possible in some order.",
         |bench| async move { histories(bench, [limit("9 in total")?, limit("7 in total name other")?]).await },
     ));
     cases.into_iter().map(|case| case.needs(Need::ExactPerKey).needs(Need::OneCount)).collect()

@@ -47,7 +47,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         Case::new(
             "late/every-operation-in-steps-and-turns",
-            "The same on windows that begin with a first request, buckets in steps, and queues with immediate units.",
+            "Operations of late callers on windows that begin with a first request, buckets in steps, and queues with immediate \
+             units get the answers of the model.",
             in_steps_and_turns,
         )
         .needs(Need::OneCount),

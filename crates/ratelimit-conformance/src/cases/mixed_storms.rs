@@ -98,6 +98,7 @@ async fn mixed(bench: &Bench, when: Duration, behind: Duration, both: [Limit; 2]
     }
     let calls = storm(&handles, 90, |handle, number| {
         let (bench, parts) = (bench.clone(), [part.clone(), other.clone()]);
+        // Late callers and others use different handles: each handle has a clock of its own.
         let now = if (number / 2).is_multiple_of(2) { now } else { earlier(now, behind) };
         async move { one(&bench, &handle, number, now, &parts).await }
     });

@@ -8,7 +8,7 @@ use ratelimit_core::{Alignment, Clock, Mode, SystemClock, Timestamp};
 
 use tokio::time::Instant;
 
-use super::beside::{Beside, Part, after};
+use super::beside::{Beside, Part, after, put};
 use super::lifetimes::{ALL, WAYS, meters, write};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
@@ -58,8 +58,8 @@ async fn leases(bench: Bench) -> CaseResult {
         let (short, long) = (under("1s")?, under("1h")?);
         beside.set(clock.now());
         if way == "a release" {
-            let held = beside.claim(Mode::Charge, slice::from_ref(&short)).await?;
             beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
+            let held = beside.claim(Mode::Charge, slice::from_ref(&short)).await?;
             beside.refund(&[(short, held.verdicts[0].receipt)]).await?;
         } else {
             beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
@@ -72,7 +72,7 @@ async fn leases(bench: Bench) -> CaseResult {
     // Other calls make the store clean up.
     let traffic = Part::new(&Kind::Fixed.limit(1_000, SECOND)?, "traffic", 1);
     for _ in 0..40 {
-        beside.set(clock.now()).claim(Mode::Charge, slice::from_ref(&traffic)).await?;
+        put(&bench.store, clock.now(), Mode::Charge, slice::from_ref(&traffic)).await??;
     }
     for (long, way) in written {
         beside

@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         .needs(Need::OneCount),
         Case::new(
             "atomic/refused-slices-take-nothing",
-            "Slices that are refused because of one key take no unit of another key, not even for a moment.",
+            "Concurrent slices that are refused because of one key take no unit of another key, not even for a moment.",
             refused_slices,
         ),
     ]
@@ -122,7 +122,7 @@ async fn refund_older(bench: &Bench, key: String, limits: [Limit; 2], later: Dur
 
 async fn refused_slices(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
-    let promises = on_several_keys(bench.promises());
+    let promises = bench.promises();
     for kind in Kind::METERS {
         let own: Limits = kind.limit(20, HOUR)?.into();
         // A store may take the keys of a slice in their order.
@@ -140,7 +140,7 @@ async fn refused_slices(bench: Bench) -> CaseResult {
                     }
                     let both = limiter.check(Request::new(&free).and(&full)).await;
                     ensure!(
-                        !admitted(promises, both)?,
+                        !admitted(on_several_keys(promises), both)?,
                         "a slice was admitted although one of its keys is full"
                     );
                     Ok(false)
