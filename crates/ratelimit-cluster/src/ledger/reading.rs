@@ -60,16 +60,13 @@ impl BucketReading {
     /// smaller.
     pub(super) fn debt(&self, interval: u64) -> Debt {
         let until_drained = |from: Timestamp| self.tat.as_nanos().saturating_sub(from.as_nanos());
-        let slack = CLOCK_SLACK.as_secs() * 1_000_000_000;
         let left = until_drained(self.now);
-        let of_units = |units: u64| units.saturating_mul(interval);
-        let may_be_alone = until_drained(self.at) > of_units(self.units.saturating_sub(1))
-            && left <= of_units(self.units).saturating_add(slack);
+        let may_be_alone = until_drained(self.at) > self.units.saturating_sub(1).saturating_mul(interval);
         if self.has_one_rate && may_be_alone || left == 0 {
             return Debt::only(self.tat, interval);
         }
         let evenly = left.checked_div(self.units).unwrap_or(interval);
-        let late = left.min(slack);
+        let late = left.min(CLOCK_SLACK.as_secs() * 1_000_000_000);
         let tat = moved(self.tat, signed(late));
         Debt::only(tat, evenly.clamp(1, MAX_PERIOD_NANOS))
     }

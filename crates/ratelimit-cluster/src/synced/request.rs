@@ -1,9 +1,11 @@
 //! The requests to the shared store for a usage, and what their answers mean.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use ratelimit_core::{
-    Bucket, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
+    Bucket, CLOCK_SLACK, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict,
+    Window,
 };
 
 use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest, whole_units};
@@ -251,14 +253,24 @@ impl Request {
                 total: verdict.limit.saturating_sub(verdict.remaining),
                 newest_at: self.is_newest.then_some(self.now),
             },
-            Meter::Bucket(_) => Reading::Bucket(BucketReading {
-                units: verdict.limit.saturating_sub(verdict.remaining),
-                tat: verdict.reset_at,
-                at: self.at,
-                now: self.at.max(self.now),
-                // If all units have one rate, the receipt of the newest is when they will have drained.
-                has_one_rate: self.has_one_rate && (!self.charges() || verdict.receipt == verdict.reset_at),
-            }),
+            Meter::Bucket(bucket) => {
+                let units = verdict.limit.saturating_sub(verdict.remaining);
+                let now = self.at.max(self.now);
+                // If all units have one rate, the receipt of the newest is when they will have drained, and they drain in
+                // the time that their number takes. Beyond the limit, the store does not tell the number.
+                let longest = Duration::from_nanos(units.saturating_mul(bucket.interval())) + CLOCK_SLACK;
+                let is_one_rate = match self.charges() {
+                    true => verdict.receipt == verdict.reset_at,
+                    false => verdict.remaining == 0 || verdict.reset_at.since(now) <= longest,
+                };
+                Reading::Bucket(BucketReading {
+                    units,
+                    tat: verdict.reset_at,
+                    at: self.at,
+                    now,
+                    has_one_rate: self.has_one_rate && is_one_rate,
+                })
+            }
             Meter::Log(_) if self.charges() => return None,
             Meter::Log(log) => {
                 let newest = verdict.reset_at.as_nanos().saturating_sub(log.window() + 1);
