@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     fingerprints: Fingerprints,
     capacity: Capacity,
     next_shard: NextShard,
+    /// The same once an interval: a caller whose clock is behind must not skip shards for the others.
+    next_to_expire: NextShard,
 }
 
 /// A shard behind its lock, on its own cache lines.
@@ -106,6 +108,7 @@ impl Ledger {
             fingerprints: seed.map_or_else(Fingerprints::new, Fingerprints::with_seed),
             capacity: Capacity::new(max_keys),
             next_shard: NextShard::default(),
+            next_to_expire: NextShard::default(),
         }
     }
 
@@ -290,27 +293,27 @@ impl Ledger {
     pub(crate) fn expire(&self, now: Timestamp) {
         // A few at a time: claims wait for the lock of a shard.
         for _ in 0..=self.len() / EXPIRY_SHARE / SWEPT_METERS_LONG {
-            self.sweep(SWEPT_METERS_LONG, self.shards.len(), now);
+            self.sweep(&self.next_to_expire, SWEPT_METERS_LONG, self.shards.len(), now);
         }
     }
 
     /// Removes a few expired meters.
     #[cold]
     fn tidy(&self, now: Timestamp) {
-        self.sweep(SWEPT_METERS, SWEPT_SHARDS, now);
+        self.sweep(&self.next_shard, SWEPT_METERS, SWEPT_SHARDS, now);
     }
 
     /// Removes expired meters before new ones are inserted; more of them if the ledger is full.
     fn make_room(&self, wanted: usize, now: Timestamp) {
         self.tidy(now);
         if !self.capacity.has_room_for(wanted) {
-            self.sweep(SWEPT_METERS_LONG, self.shards.len(), now);
+            self.sweep(&self.next_shard, SWEPT_METERS_LONG, self.shards.len(), now);
         }
     }
 
     /// Visits shards in turn and removes expired meters. Skips a locked shard. The caller must not hold a lock.
-    fn sweep(&self, max_meters: usize, max_shards: usize, now: Timestamp) {
-        let start = self.next_shard.0.load(Ordering::Relaxed);
+    fn sweep(&self, next: &NextShard, max_meters: usize, max_shards: usize, now: Timestamp) {
+        let start = next.0.load(Ordering::Relaxed);
         let (mut meters, mut shards) = (0, 0);
         while meters < max_meters && shards < max_shards.min(self.shards.len()) {
             let number = start.wrapping_add(shards) & (self.shards.len() - 1);
@@ -319,7 +322,7 @@ impl Ledger {
                 meters += shard.sweep(max_meters - meters, now, &self.capacity);
             }
         }
-        self.next_shard.0.store(start.wrapping_add(shards), Ordering::Relaxed);
+        next.0.store(start.wrapping_add(shards), Ordering::Relaxed);
     }
 }
 
