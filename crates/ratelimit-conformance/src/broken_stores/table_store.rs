@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, State, StoreError, Timestamp};
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Meter, Mode, Promises, Refund, State, StoreError, Timestamp,
+};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -99,6 +101,37 @@ impl Table {
     }
 }
 
+/// What a refund of units of this meter writes. A claim sets its call and mode in it.
+fn write_of(
+    table: &Table,
+    name: &[u8],
+    state: &State,
+    (place, cost, meter): (usize, u64, Meter),
+    now: Timestamp,
+) -> Write {
+    let kept = table.meters.get(name);
+    let forget_at = forget_at(&meter, state, kept.map(|kept| kept.forget_at));
+    let [tat, slowest_tat] = tats(state);
+    Write {
+        call: Call::Refund,
+        mode: Mode::Charge,
+        charged: false,
+        place,
+        cost,
+        meter,
+        now,
+        forget_at,
+        own_forget_at: meter.forget_at(state),
+        tat,
+        slowest_tat,
+        first_forget_at: forget_at,
+        last_forget_at: forget_at,
+        former: kept.map(|kept| kept.until),
+        former_expiry: table.expiry(name),
+        latest_expiry: table.latest_expiry(name),
+    }
+}
+
 impl<F: Flaw> TableStore<F> {
     /// The number of stored meters.
     pub fn len(&self) -> u64 {
@@ -135,26 +168,14 @@ impl<F: Flaw> TableStore<F> {
         let parts = claims.iter().zip(self.names(call, claims)).zip(states).enumerate();
         for (place, ((claim, name), state)) in parts {
             let Some(state) = state else { continue };
-            let kept = table.meters.get(&name);
-            let forget_at = forget_at(&claim.meter, &state, kept.map(|kept| kept.forget_at));
-            let [tat, slowest_tat] = tats(&state);
+            let plain = write_of(table, &name, &state, (place, claim.cost, claim.meter), claims.now());
             let write = Write {
                 call,
                 mode: claims.mode(),
                 charged,
-                place,
-                cost: claim.cost,
-                meter: claim.meter,
-                now: claims.now(),
-                forget_at,
-                own_forget_at: claim.meter.forget_at(&state),
-                tat,
-                slowest_tat,
-                first_forget_at: first.unwrap_or(forget_at),
-                last_forget_at: last.unwrap_or(forget_at),
-                former: kept.map(|kept| kept.until),
-                former_expiry: table.expiry(&name),
-                latest_expiry: table.latest_expiry(&name),
+                first_forget_at: first.unwrap_or(plain.forget_at),
+                last_forget_at: last.unwrap_or(plain.forget_at),
+                ..plain
             };
             self.put(table, name, state, &write);
         }
@@ -232,27 +253,7 @@ impl<F: Flaw> TableStore<F> {
 
     fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
         let name = self.flaw.name_in(Call::Refund, &given.id);
-        let kept = table.meters.get(&name);
-        let forget_at = forget_at(&given.meter, &state, kept.map(|kept| kept.forget_at));
-        let [tat, slowest_tat] = tats(&state);
-        let write = Write {
-            call: Call::Refund,
-            mode: Mode::Charge,
-            charged: false,
-            place,
-            cost: given.cost,
-            meter: given.meter,
-            now,
-            forget_at,
-            own_forget_at: given.meter.forget_at(&state),
-            tat,
-            slowest_tat,
-            first_forget_at: forget_at,
-            last_forget_at: forget_at,
-            former: kept.map(|kept| kept.until),
-            former_expiry: table.expiry(&name),
-            latest_expiry: table.latest_expiry(&name),
-        };
+        let write = write_of(table, &name, &state, (place, given.cost, given.meter), now);
         self.put(table, name, state, &write);
     }
 
