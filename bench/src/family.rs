@@ -1,6 +1,6 @@
 //! The families of measurements, and the names of their figures.
 
-use crate::contestants::{self, Allow, FLOOR, GOVERNOR, MEMORY_ALONE, OURS, OURS_GCRA};
+use crate::contestants::{self, Allow, FLOOR, GOVERNOR, MEMORY_ALONE, OURS, OURS_FIXED, OURS_GCRA};
 use crate::job::{Job, Keys};
 use crate::remote;
 use crate::scale::{Scale, short};
@@ -57,6 +57,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 pub(crate) fn all(scale: &Scale) -> Vec<Family> {
     let mut families = speeds(scale);
     families.push(new_keys(scale));
+    families.push(instructions(scale));
     families.push(allocations());
     families.push(mass(scale));
     families.push(growth(scale));
@@ -114,6 +115,29 @@ fn speeds(scale: &Scale) -> Vec<Family> {
 fn new_keys(scale: &Scale) -> Family {
     let title = format!("{} keys that were never seen", short(scale.new_keys));
     in_process("new", Job::New { keys: scale.new_keys }, scale, one_column("new", title))
+}
+
+fn instructions(scale: &Scale) -> Family {
+    let columns = ["admitted", "refused"];
+    let columns = columns.iter().enumerate().map(|(index, name)| (index, (*name).to_owned())).collect();
+    Family {
+        name: "instructions",
+        contestants: vec![OURS, OURS_FIXED, OURS_GCRA, GOVERNOR],
+        job: Job::Instructions,
+        arguments: vec![0],
+        // The seeds of hash functions differ from run to run.
+        repeats: scale.repeats,
+        fewer: (0, &[]),
+        fresh: false,
+        server: None,
+        plots: vec![Plot {
+            name: "instructions".to_owned(),
+            title: "Instructions per decision on one busy key".to_owned(),
+            unit: "instructions",
+            columns: Columns::Figures(columns),
+            baseline: Some(GOVERNOR),
+        }],
+    }
 }
 
 fn allocations() -> Family {

@@ -11,6 +11,8 @@ pub(crate) enum Job {
     Speed { keys: Keys, threads: usize, allow: Allow, millis: u64 },
     /// Nanoseconds per decision on new keys.
     New { keys: u64 },
+    /// Instructions per decision on one busy key: admitted, and refused.
+    Instructions,
     /// Allocations per decision: on known keys, on refusals, on new keys.
     Allocations,
     /// Bytes per key at two numbers of keys, and the longest call during insertion and during expiry.

@@ -30,6 +30,7 @@ use clap::Parser;
 use ratelimit_testbed::{Settings, Testbed};
 
 use crate::machine::Machine;
+use crate::measure::instructions;
 use crate::report::Report;
 use crate::scale::Scale;
 
@@ -67,6 +68,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match words.as_slice() {
         [word, contestant, job] if word == child::WORD => child::serve(contestant, job),
+        [word, contestant, allow, decisions] if word == instructions::WORD => {
+            instructions::decide(contestant, allow, decisions)
+        }
         _ => bench(&Arguments::parse()),
     };
     match outcome {

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod growth;
+pub(crate) mod instructions;
 mod log;
 mod mass;
 mod memory;
@@ -19,6 +20,7 @@ use crate::session::Session;
 /// Prepares the measurements of a job.
 pub(crate) fn session(contestant: &str, job: &Job) -> Result<Box<dyn Session>> {
     match job {
+        Job::Instructions => Ok(Box::new(instructions::Instructions { contestant: contestant.to_owned() })),
         Job::Log { millis } => Ok(Box::new(log::Full { millis: *millis })),
         Job::LogMemory { units } => Ok(Box::new(log::Memory { units: *units })),
         Job::Remote { store, url, millis } => remote::session(contestant, store, url, *millis),
