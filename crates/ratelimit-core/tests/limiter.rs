@@ -360,6 +360,38 @@ async fn a_key_that_is_refused_too_often_is_banned_for_longer_each_time() {
     assert_eq!(told(&alone).await, [(true, MAX_UNITS, now)], "alone it has nothing to count");
 }
 
+/// A clock that goes on by a millisecond whenever it is read.
+#[derive(Clone, Debug)]
+struct Ticking(Arc<AtomicU64>);
+
+impl Clock for Ticking {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_800_000_000_000 + self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn a_ban_that_begins_later_than_the_request_is_told_for_exactly_its_length() {
+    let limiter = RateLimiter::new(MapStore::default(), limits(&["1/d log", "ban 600s after 10 in 1h"]))
+        .with_clock(Ticking(Arc::default()));
+    assert!(limiter.check("k").await.unwrap().allowed());
+    for _ in 1..10 {
+        assert!(
+            !limiter
+                .check("k")
+                .await
+                .unwrap()
+                .each()
+                .any(|status| status.rule().is_ban() && !status.allowed())
+        );
+    }
+    let tenth = limiter.check("k").await.unwrap();
+    let ban = tenth.each().last().unwrap();
+    assert_eq!((ban.allowed(), ban.retry_after()), (false, Some(600 * SECOND)));
+    let next = limiter.check("k").await.unwrap();
+    assert!(next.each().last().unwrap().retry_after().unwrap() < 600 * SECOND);
+}
+
 #[tokio::test]
 async fn refusals_during_a_ban_do_not_count_towards_another_ban() {
     let both = ["5/min fixed", "ban 30s after 3 in 1min name short", "ban 1d after 5 in 1h name long"];

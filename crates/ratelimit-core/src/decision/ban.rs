@@ -1,8 +1,10 @@
 //! Bans in a decision.
 
+use std::time::Duration;
+
 use super::Decision;
+use crate::Request;
 use crate::limit::Ban;
-use crate::{Request, Timestamp};
 
 impl Decision<'_> {
     /// Whether there are bans among the limits.
@@ -28,8 +30,9 @@ impl Decision<'_> {
         self.each().nth(index)?.rule().ban_meters()
     }
 
-    /// Changes the status of the ban at this index: it refuses until `end`.
-    pub(crate) fn set_banned(&mut self, index: usize, end: Timestamp) {
+    /// Changes the status of the ban at this index: it refuses for this long.
+    pub(crate) fn set_banned(&mut self, index: usize, left: Duration) {
+        let end = self.now() + left;
         if let Some(verdict) = self.parts.verdicts().get(index) {
             let verdict = Ban::begun(end, verdict);
             self.parts.set_verdict(index, verdict);

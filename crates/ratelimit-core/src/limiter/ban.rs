@@ -1,5 +1,7 @@
 //! Bans: counts refusals, and starts a ban when there were too many.
 
+use std::time::Duration;
+
 use super::request::Request;
 use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
@@ -80,8 +82,8 @@ async fn count_refusal(
     for (index, key_index) in decision.refused_under_bans(request) {
         let Some(key) = request.key(key_index) else { continue };
         let Some(ban) = decision.ban_meters(index) else { continue };
-        if let Some(end) = count_one(store, clock, namespace, key, &ban).await? {
-            decision.set_banned(index, end);
+        if let Some(left) = count_one(store, clock, namespace, key, &ban).await? {
+            decision.set_banned(index, left);
         }
     }
     Ok(())
@@ -104,14 +106,14 @@ async fn forget_offences(
     Ok(())
 }
 
-/// Counts a refusal of a key for one ban. Returns the end of the ban if the key is banned now.
+/// Counts a refusal of a key for one ban. Returns how long the ban lasts from now if the key is banned now.
 async fn count_one(
     store: &impl CounterStore,
     clock: &impl Clock,
     namespace: &str,
     key: &[u8],
     ban: &Ban,
-) -> Result<Option<Timestamp>, StoreError> {
+) -> Result<Option<Duration>, StoreError> {
     let id = |scope| MeterId { namespace, scope, key };
     let send = async |mode, only: Claim<'_>| {
         store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
@@ -125,7 +127,7 @@ async fn count_one(
             return Ok(None);
         }
         if let Some(gate) = answer.verdicts.first().filter(|gate| !gate.fits) {
-            return Ok(Some(gate.reset_at));
+            return Ok(Some(gate.reset_at.since(answer.now)));
         }
     }
     let another = ban.earlier.map(|bucket| claim(id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
@@ -152,7 +154,8 @@ async fn count_one(
             let _ = store.reset(claims).await;
         }
     }
-    Ok(answer.verdicts.first().map(|verdict| verdict.reset_at))
+    // The store decided after the request had been refused, so from then on the ban lasts for this long at least.
+    Ok(answer.verdicts.first().map(|verdict| verdict.reset_at.since(answer.now)))
 }
 
 fn claim(id: MeterId<'_>, cost: u64, meter: Meter) -> Claim<'_> {
