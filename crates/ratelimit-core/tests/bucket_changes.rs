@@ -225,8 +225,8 @@ proptest! {
         }
     }
 
-    /// Unless somebody may wait for a turn: an immediate refund leaves nothing of the charge, whatever was charged under other limits meanwhile. A later one
-    /// returns at most what was charged.
+    /// Unless somebody may wait for a turn: an immediate refund leaves nothing of the charge, whatever was charged under other limits meanwhile, but for a
+    /// nanosecond of rounding per rate. A later one returns at most what was charged.
     #[test]
     fn a_refund_gives_back_what_was_charged(
         limits in usual_limits(), steps in steps(3_000_000, true), cost in 1..50u64, others in prop::collection::vec((0..6usize, 1..30u64), 0..8),
@@ -245,7 +245,9 @@ proptest! {
         let others: u64 = others.iter().map(|(_, cost)| cost).sum();
         let mut at_once = state.clone();
         charging.refund(&mut at_once, cost, receipt, at(now));
-        prop_assert_eq!(owed(&at_once, now), before + others);
+        prop_assert!(owed(&at_once, now) >= before + others);
+        let rounded = limits.len() as u64;
+        prop_assert!(owed(&at_once, now + rounded) <= before + others, "{:?}", at_once);
         let now = now + later;
         let before = owed(&state, now);
         charging.refund(&mut state, cost, receipt, at(now));

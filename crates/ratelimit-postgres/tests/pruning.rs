@@ -201,6 +201,28 @@ async fn least_left(connection: &mut PgConnection, schema: &Schema) -> u128 {
     u128::try_from(left).unwrap_or(0)
 }
 
+/// If what began a step is refunded, the step begins anew, and the meter counts for longer.
+#[tokio::test]
+async fn a_step_that_begins_anew_is_kept_until_its_end() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let mut connection = schema.connection().await;
+    let limit: Limit = "100/h from first request".parse().unwrap();
+    let later = NOW + Duration::from_secs(1_800);
+    let charge = async |now, cost| {
+        let claim = [Claim { id: id(&limit, b"k"), cost, meter: limit.meter_for(b"k") }];
+        let answer = store.claim(Claims::new(now, Mode::Charge, &claim).unwrap()).await.unwrap();
+        answer.verdicts[0].receipt
+    };
+    let receipt = charge(NOW, 1).await;
+    charge(later, 99).await;
+    let before = least_left(&mut connection, &schema).await;
+    let given = Refund { id: id(&limit, b"k"), cost: 1, meter: limit.meter_for(b"k"), receipt };
+    store.refund(later, &[given]).await.unwrap();
+    let after = least_left(&mut connection, &schema).await;
+    assert!(before < 3_600_000 && after > 3_600_000 && after <= before + 1_800_001, "{before}, {after}");
+}
+
 #[tokio::test]
 async fn without_an_interval_nothing_is_pruned() {
     let schema = Schema::new();

@@ -349,6 +349,27 @@ async fn every_meter_expires_after_it_has_stopped_counting() {
     }
 }
 
+/// If what began a step is refunded, the step begins anew, and the meter counts for longer.
+#[tokio::test]
+async fn a_step_that_begins_anew_is_kept_until_its_end() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    let text = "100/h from first request";
+    let later = NOW + Duration::from_secs(1_800);
+    let charge = async |now, cost| {
+        let claim = [Claim { id: id(text), cost, meter: meter(text) }];
+        let answer = store.claim(Claims::new(now, Mode::Charge, &claim).unwrap()).await.unwrap();
+        answer.verdicts[0].receipt
+    };
+    let receipt = charge(NOW, 1).await;
+    charge(later, 99).await;
+    let before = pttl(&server, text);
+    let given = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
+    store.refund(later, &[given]).await.unwrap();
+    let after = pttl(&server, text);
+    assert!(before < 3_600_000 && after > 3_600_000 && after <= before + 1_800_000, "{before}, {after}");
+}
+
 /// Limits with different leases share one log: when the lease is changed, or differs between callers.
 #[tokio::test]
 async fn a_log_is_kept_for_the_longest_of_its_leases() {

@@ -110,6 +110,23 @@ flaws! {
             refund(&without_steps(given.meter), state, given.cost, given.receipt, now);
         }
     }
+    KeepsBegunSteps "keeps-begun-steps": "a step stays as it is if the request that began it is refunded",
+        "steps/a-refund-of-the-first-request" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let began = match state {
+                Some(State::Bucket(bucket)) => bucket.at,
+                _ => now,
+            };
+            let now = match given.meter {
+                Meter::Bucket(bucket) if bucket.step() > 0 => {
+                    let into = now.as_nanos().saturating_sub(began.as_nanos()) % bucket.step();
+                    Timestamp::from_nanos(now.as_nanos() - into)
+                }
+                _ => now,
+            };
+            refund(&given.meter, state, given.cost, given.receipt, now);
+        }
+    }
     RestartsTotals "restarts-totals": "what was charged more than ten years ago is forgotten",
         "steps/a-total-never-restarts" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {

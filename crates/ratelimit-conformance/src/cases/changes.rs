@@ -222,6 +222,14 @@ async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
         second * 2,
         "how long until nine units are eight, after a refund of one that had drained"
     );
+    // Of three units, part of one has drained, and those of another rate have drained beside them.
+    let slow = fast.key("nothing left").under(kind.builder(1, MINUTE).burst(10).name("b").build()?);
+    let quick = slow.under(kind.builder(60, MINUTE).burst(10).name("b").build()?);
+    let three = slow.at(Duration::ZERO).admit(3).await?;
+    quick.admit(1).await?;
+    quick.at(MINUTE + second).limiter.refund(&three).await?;
+    quick.expect_left(10).await?;
+    slow.admit(10).await?;
     Ok(())
 }
 

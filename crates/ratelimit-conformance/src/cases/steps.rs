@@ -36,8 +36,13 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "steps/refunds",
-            "A refund returns what has not drained, leaves the step as it is, and returns nothing after its end.",
+            "A refund returns what has not drained, keeps the step while a part of its first request remains, and returns nothing after its end.",
             refunds,
+        ),
+        Case::new(
+            "steps/a-refund-of-the-first-request",
+            "If the request that began a step is refunded, the others stay as long as if the refund had begun it.",
+            refund_of_the_first,
         ),
         Case::new(
             "steps/forced-charges-outlast-a-step",
@@ -160,6 +165,47 @@ async fn refunds(bench: Bench) -> CaseResult {
     trial.at(HOUR).admit(3).await?;
     trial.limiter.refund(&first).await?;
     trial.expect_left(7).await
+}
+
+async fn refund_of_the_first(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("100/5h from first request")?);
+    let first = trial.admit(1).await?;
+    let second = trial.at(4 * HOUR).admit(98).await?;
+    trial.limiter.refund(&first).await?;
+    trial.admit(1).await?;
+    trial.at(5 * HOUR).expect_left(1).await?;
+    let refused = trial.refuse(2).await?;
+    ensure_eq!(refused.retry_after(), Some(4 * HOUR), "retry-after in a step that has begun anew");
+    trial.at(8 * HOUR).limiter.refund(&second).await?;
+    trial.at(9 * HOUR).expect_left(99).await?;
+    trial.at(13 * HOUR - TICK).expect_left(99).await?;
+    trial.at(13 * HOUR).admit(100).await?;
+
+    let half = SECOND / 2;
+    let steps = trial.key("steps").under(limit("10/s burst 20 step 500ms")?);
+    let first = steps.at(Duration::ZERO).admit(7).await?;
+    steps.at(half).admit(10).await?; // two of the first ones are left
+    steps.at(half + half / 2).limiter.refund(&first).await?;
+    steps.expect_left(10).await?;
+    steps.at(2 * half + half / 2 - TICK).expect_left(10).await?;
+    steps.at(2 * half + half / 2).expect_left(15).await?;
+    steps.at(3 * half + half / 2).expect_left(20).await?;
+
+    let slow = trial.key("quotas").under(limit("4/h from first request")?);
+    let fast = slow.under(limit("8/h from first request")?);
+    let first = slow.at(Duration::ZERO).admit(2).await?;
+    fast.at(HOUR / 2).admit(3).await?;
+    slow.limiter.refund(&first).await?;
+    fast.at(HOUR).expect_left(5).await?;
+    fast.at(HOUR + HOUR / 2).expect_left(8).await?;
+
+    let total = trial.key("total").under(limit("10 in total")?);
+    let first = total.at(Duration::ZERO).admit(3).await?;
+    let second = total.at(HOUR).admit(4).await?;
+    total.limiter.refund(&first).await?;
+    total.at(YEAR).expect_left(6).await?;
+    total.limiter.refund(&second).await?;
+    total.expect_left(10).await
 }
 
 async fn forced(bench: Bench) -> CaseResult {

@@ -401,6 +401,9 @@ impl Bucket {
 
     /// Units of one rate drain in the order in which they were charged: they form a line. So the part of a charge that
     /// has not drained is what the line still has before the receipt of the charge.
+    ///
+    /// In a bucket in steps, the request that began the step may be the one that is refunded. The units behind it may have
+    /// come at any time up to `now`, so the step begins anew at `now`.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
         let seen = self.seen(state, now);
@@ -412,11 +415,20 @@ impl Bucket {
         if back.time == 0 || self.has_turns(state, since, seen) {
             return;
         }
-        state.debts[own].receipt = Timestamp::derived(line.saturating_sub(back.time));
-        for place in 0..=own {
-            let interval = state.debts[place].interval;
-            let left = state.left_from(place, interval, seen).saturating_sub(back.whole_nanos(interval));
-            state.debts[place].tat = Timestamp::derived(seen + left);
+        for debt in &mut state.debts[..=own] {
+            let left = debt.left(seen).saturating_sub(back.whole_nanos(debt.interval));
+            debt.tat = Timestamp::derived(seen + left);
+        }
+        let ends = self.step > 0 && self.step < NEVER;
+        if ends && back.time == before && state.tat().is_some_and(|tat| tat.as_nanos() > seen) {
+            // The line stays as long as if the refunded units had drained, so the receipts of those behind them hold.
+            let begin = now.max(state.at);
+            for debt in &mut state.debts {
+                debt.tat = Timestamp::derived(begin.as_nanos() + debt.left(seen));
+            }
+            state.at = begin;
+        } else {
+            state.debts[own].receipt = Timestamp::derived(line.saturating_sub(back.time));
         }
     }
 

@@ -141,39 +141,51 @@ BEGIN
 END $$;
 
 -- The state after a refund: units of one rate drain in the order in which they came, so what of the charge has not drained
--- lies before its receipt in the line of them.
+-- lies before its receipt in the line of them. If it may have begun a step, the step begins anew at `now`: see core's
+-- meter/bucket.rs.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_refund_v1(
-    state bigint[], now bigint, cost bigint, receipt bigint, gap bigint, unqueued bigint
+    state bigint[], now bigint, cost bigint, receipt bigint, gap bigint, step bigint, unqueued bigint
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    seen CONSTANT bigint := greatest(now, state[1]);
+    begins CONSTANT bigint := greatest(now, state[1]);
+    seen CONSTANT bigint := greatest(ratelimit.bucket_now_v1(state, now, step), state[1]);
     back bigint := ratelimit.bucket_drain_v1(cost, gap);
+    before bigint;
     own int;
     line bigint;
+    is_empty boolean := true;
 BEGIN
-    own := ratelimit.bucket_place_v1(state, gap);
-    line := CASE cardinality(state) WHEN 3 THEN state[2] ELSE state[own + 2] END;
-    -- Turns that were assigned after this charge stay as they are. `unqueued` is the largest number if nobody ever waits.
-    IF unqueued < 9223372036854775807
-            AND (cardinality(state) > 4 OR line > receipt AND state[2] - seen > unqueued) THEN
-        RETURN state;
-    END IF;
     IF cardinality(state) = 3 THEN
-        back := least(back, greatest(state[2] - seen, 0) - greatest(state[2] - receipt, 0));
-        IF state[3] = gap AND back > 0 THEN
-            state[2] := state[2] - back;
+        state := state || state[2];
+    END IF;
+    own := ratelimit.bucket_place_v1(state, gap);
+    IF state[own + 1] IS DISTINCT FROM gap THEN
+        RETURN ratelimit.bucket_numbers_v1(state);
+    END IF;
+    line := state[own + 2];
+    before := ratelimit.bucket_own_v1(state, own, seen) - greatest(line - receipt, 0);
+    back := least(back, before);
+    -- Turns that were assigned after this charge stay as they are. `unqueued` is the largest number if nobody ever waits.
+    IF back <= 0 OR unqueued < 9223372036854775807
+            AND (cardinality(state) > 4 OR line > receipt AND state[2] - seen > unqueued) THEN
+        RETURN ratelimit.bucket_numbers_v1(state);
+    END IF;
+    FOR debt IN 2 .. cardinality(state) BY 3 LOOP
+        IF debt <= own THEN
+            state[debt] := seen + greatest(greatest(state[debt] - seen, 0)
+                - div(back::numeric * state[debt + 1], gap)::bigint, 0);
         END IF;
-        RETURN state;
-    END IF;
-    back := least(back, ratelimit.bucket_own_v1(state, own, seen) - greatest(line - receipt, 0));
-    IF state[own + 1] IS DISTINCT FROM gap OR back <= 0 THEN
-        RETURN state;
-    END IF;
-    state[own + 2] := greatest(line - back, 0);
-    FOR debt IN 2 .. own BY 3 LOOP
-        state[debt] := seen + greatest(ratelimit.bucket_left_v1(state, debt, seen)
-            - div(back::numeric * state[debt + 1], gap)::bigint, 0);
+        is_empty := is_empty AND state[debt] <= seen;
     END LOOP;
+    -- A step of the largest number never ends.
+    IF back = before AND NOT is_empty AND step > 0 AND step < 9223372036854775807 THEN
+        FOR debt IN 2 .. cardinality(state) BY 3 LOOP
+            state[debt] := begins + greatest(state[debt] - seen, 0);
+        END LOOP;
+        state[1] := begins;
+    ELSE
+        state[own + 2] := greatest(line - back, 0);
+    END IF;
     RETURN ratelimit.bucket_numbers_v1(state);
 END $$;
 

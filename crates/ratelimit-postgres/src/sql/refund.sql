@@ -13,6 +13,7 @@ DECLARE
     dirty boolean[];
     meter int;
     state bigint[];
+    began bigint;
 BEGIN
     -- Locks and reads in one statement, and writes only what this has returned: a meter that another transaction inserts after
     -- it is not locked.
@@ -31,19 +32,25 @@ BEGIN
             RETURN '{2}';
         END IF;
         CONTINUE WHEN state IS NULL OR refunds[at + 3] = 0;
+        -- If a step begins anew, the meter counts for that much longer.
+        began := CASE refunds[at + 2] WHEN 1 THEN greatest(state[1], ratelimit.bucket_now_v1(state, now, refunds[at + 6])) END;
         held[meter].state := CASE refunds[at + 2]
             WHEN 0 THEN ratelimit.window_refund_v1(state, refunds[at + 3], refunds[at + 4], refunds[at + 5],
                 refunds[at + 6], refunds[at + 7])
-            WHEN 1 THEN ratelimit.bucket_refund_v1(state, ratelimit.bucket_now_v1(state, now, refunds[at + 6]),
-                refunds[at + 3], refunds[at + 5], refunds[at + 4], refunds[at + 8])
+            WHEN 1 THEN ratelimit.bucket_refund_v1(state, now, refunds[at + 3], refunds[at + 5], refunds[at + 4],
+                refunds[at + 6], refunds[at + 8])
             ELSE ratelimit.log_refund_v1(state, refunds[at + 3], refunds[at + 4])
         END;
+        IF (held[meter].state)[1] > began THEN
+            held[meter].forget_at := held[meter].forget_at
+                + ((held[meter].state)[1] - began) / 1000 * interval '1 microsecond' + interval '1 microsecond';
+        END IF;
         dirty[meter] := true;
     END LOOP;
     FOR place IN 1 .. cardinality(ids) LOOP
         IF dirty[place] THEN
-            -- No refund makes a meter count for longer.
-            UPDATE ratelimit.meters SET state = (held[place]).state WHERE id = ids[place];
+            UPDATE ratelimit.meters SET forget_at = (held[place]).forget_at, state = (held[place]).state
+                WHERE id = ids[place];
         END IF;
     END LOOP;
     RETURN '{}';

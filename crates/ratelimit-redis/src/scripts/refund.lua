@@ -1,4 +1,4 @@
--- Gives units back. ARGV: a header, then one argument for each key. The expiry is kept.
+-- Gives units back. ARGV: a header, then one argument for each key. The expiry is kept, except if a step begins anew.
 
 local function window_refund(key, arg)
   local _, index, cost, p = unpack('>BI8I8I2', arg)
@@ -28,6 +28,7 @@ local function bucket_refund(key, arg, now_high, now_low)
   local debts = bucket_debts(value)
   if not debts then return false end
   local _, at_high, at_low = unpack('>BI4I4', value)
+  local asked_high, asked_low = now_high, now_low
   now_high, now_low = bucket_seen(debts, now_high, now_low, at_high, at_low, step_high, step_low)
   local own, is_there = debt_place(debts, high, low)
   if not is_there then return true end
@@ -39,17 +40,36 @@ local function bucket_refund(key, arg, now_high, now_low)
     local left_high, left_low = debt_left(debt, now_high, now_low)
     if (after_high > 0 or after_low > 0) and less(unqueued_high, unqueued_low, left_high, left_low) then return true end
   end
-  local back_high, back_low = debt_own(debts, own, now_high, now_low)
-  back_high, back_low = minus(back_high, back_low, after_high, after_low)
-  local drain_high, drain_low = times(cost, high, low)
-  if less(drain_high, drain_low, back_high, back_low) then back_high, back_low = drain_high, drain_low end
+  local before_high, before_low = debt_own(debts, own, now_high, now_low)
+  before_high, before_low = minus(before_high, before_low, after_high, after_low)
+  local back_high, back_low = times(cost, high, low)
+  local is_oldest = not less(back_high, back_low, before_high, before_low)
+  if is_oldest then back_high, back_low = before_high, before_low end
   if back_high == 0 and back_low == 0 then return true end
-  debt.receipt_high, debt.receipt_low = minus(debt.receipt_high, debt.receipt_low, back_high, back_low)
   for place = 1, own do
-    debt = debts[place]
-    local h, l = debts_left(debts, place, debt, now_high, now_low)
-    h, l = minus(h, l, convert(back_high, back_low, high, low, debt.high, debt.low))
-    debt.tat_high, debt.tat_low = plus(now_high, now_low, h, l)
+    local of = debts[place]
+    local h, l = debt_left(of, now_high, now_low)
+    h, l = minus(h, l, convert(back_high, back_low, high, low, of.high, of.low))
+    of.tat_high, of.tat_low = plus(now_high, now_low, h, l)
+  end
+  local is_empty = true
+  for place = 1, #debts do
+    is_empty = is_empty and not less(now_high, now_low, debts[place].tat_high, debts[place].tat_low)
+  end
+  if is_oldest and not is_empty and step_high < 134217728 and (step_high > 0 or step_low > 0) then
+    -- The refunded request may have begun the step, which begins anew: see core's meter/bucket.rs.
+    if less(at_high, at_low, asked_high, asked_low) then at_high, at_low = asked_high, asked_low end
+    for place = 1, #debts do
+      local of = debts[place]
+      of.tat_high, of.tat_low = plus(at_high, at_low, debt_left(of, now_high, now_low))
+    end
+    local h, l = minus(at_high, at_low, now_high, now_low)
+    local life = redis.call('PTTL', key)
+    if life > 0 then
+      redis.call('PEXPIRE', key, string.format('%.0f', life + math.ceil((h * WORD + l) / 1000000)))
+    end
+  else
+    debt.receipt_high, debt.receipt_low = minus(debt.receipt_high, debt.receipt_low, back_high, back_low)
   end
   redis.call('SETRANGE', key, '0', bucket_value(at_high, at_low, debts, #value > 25))
   return true
