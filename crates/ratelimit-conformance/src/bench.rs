@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratelimit_core::{Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
+use ratelimit_core::{IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
 use tokio::task::JoinSet;
 
 use crate::clock::START;
@@ -51,12 +51,12 @@ impl Bench {
     }
 
     /// A limiter on a new manual clock, set to [`START`].
-    pub(crate) fn limiter(&self, limits: impl Into<Limits>) -> RateLimiter<Handle, ManualClock> {
+    pub(crate) fn limiter(&self, limits: impl IntoLimits) -> RateLimiter<Handle, ManualClock> {
         RateLimiter::new(self.store.clone(), limits).with_clock(ManualClock::at(START))
     }
 
     /// A limiter on the system clock.
-    pub(crate) fn real(&self, limits: impl Into<Limits>) -> RateLimiter<Handle, SystemClock> {
+    pub(crate) fn real(&self, limits: impl IntoLimits) -> RateLimiter<Handle, SystemClock> {
         RateLimiter::new(self.store.clone(), limits)
     }
 

@@ -26,7 +26,7 @@ pub struct Claims<'a> {
 }
 
 /// Why a set of claims cannot be checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidClaims {
     /// There are no claims, or a key of the request has no limits.
@@ -47,6 +47,13 @@ impl fmt::Display for InvalidClaims {
                 "the same key is checked twice under limits of the same kind and period, which would count together: give the limits different names",
             ),
         }
+    }
+}
+
+impl fmt::Debug for InvalidClaims {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

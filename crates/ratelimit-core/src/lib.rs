@@ -51,7 +51,7 @@ pub use decision::{Decision, LimitStatus};
 pub use key::{Key, MeterId};
 #[cfg(feature = "calendar")]
 pub use limit::Calendar;
-pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, Limits, ParseLimitError};
+pub use limit::{Algorithm, Alignment, IntoLimits, Limit, LimitBuilder, Limits, ParseLimitError};
 pub use limit_error::LimitError;
 #[cfg(feature = "tokio")]
 pub use limiter::Permit;

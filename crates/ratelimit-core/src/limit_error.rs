@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 /// Why a limit cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
     /// A number that must be at least one is zero.
@@ -30,11 +30,18 @@ pub enum LimitError {
     BurstTooLong,
     /// The number of units in a step of a token bucket is not whole, or is zero.
     StepNotWhole,
+    /// A step has more units than the burst holds: the others would be lost at each step, and the rate would be lower.
+    StepAboveBurst {
+        /// The number of units in a step.
+        units: u64,
+        /// The burst.
+        burst: u64,
+    },
     /// The precision is zero or does not divide the period.
     PrecisionDoesNotDivide,
     /// The precision divides the period into more than 3,600 segments.
     TooManySegments,
-    /// A window, its precision or its offset is not a whole number of microseconds.
+    /// A window, its precision or its offset, or a ban is not a whole number of microseconds.
     NotMicroseconds,
     /// A window's offset is not shorter than its segments.
     OffsetTooLong,
@@ -47,6 +54,8 @@ pub enum LimitError {
     },
     /// The longest ban is shorter than the first one, or longer than 366 days.
     BadBan,
+    /// Further bans can be longer, but the factor is 1.
+    NotGrowing,
     /// The name is empty, too long, or has characters besides letters, digits, `.`, `_` and `-`.
     BadName,
     /// The machine's database of time zones has no zone of this name.
@@ -87,14 +96,21 @@ impl fmt::Display for LimitError {
             Self::StepNotWhole => {
                 f.write_str("a step must have a whole number of units, at least one: 1000/h has 250 in a step of 15min")
             }
+            Self::StepAboveBurst { units, burst } => write!(
+                f,
+                "a step has {units} units, of which the burst of {burst} holds only a part: use a shorter step, or `burst {units}`"
+            ),
             Self::PrecisionDoesNotDivide => f.write_str("the precision must divide the period without remainder"),
             Self::TooManySegments => f.write_str("the precision must divide the period into at most 3600 segments"),
             Self::NotMicroseconds => {
-                f.write_str("windows and their offsets must be whole microseconds, the resolution of servers' clocks")
+                f.write_str("windows, their offsets and bans must be whole microseconds, the resolution of servers' clocks")
             }
             Self::OffsetTooLong => f.write_str("the offset must be shorter than the window's segments"),
             Self::Unsuitable { option, needs } => write!(f, "{option} only applies to {needs}"),
             Self::BadBan => f.write_str("the longest ban must be at least as long as the first one, and at most 366 days"),
+            Self::NotGrowing => {
+                f.write_str("bans that grow need a factor of at least 2, as in `growing 2 up to 1h`")
+            }
             Self::BadName => f.write_str("a name is 1 to 64 letters, digits, '.', '_' or '-'"),
             Self::UnknownZone => f.write_str(
                 "the database of time zones on this machine has no such zone; names look like Europe/Berlin, and the database is often the package tzdata",
@@ -106,6 +122,13 @@ impl fmt::Display for LimitError {
             Self::NoLimits => f.write_str("at least one limit is needed"),
             Self::TooManyLimits => write!(f, "at most {} limits can be checked at once", crate::MAX_CLAIMS),
         }
+    }
+}
+
+impl fmt::Debug for LimitError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use ratelimit_memory::core::{Applied, ErrorKind};
+use ratelimit_memory::core::{Applied, ErrorKind, IntoLimits};
 use ratelimit_memory::{
     CheckError, Limit, Limits, ManualClock, MemoryConfig, MemoryStore, RateLimiter, Request, Timestamp,
     WhenFull,
@@ -13,7 +13,7 @@ type Limiter = RateLimiter<MemoryStore, ManualClock>;
 
 const START: Timestamp = Timestamp::from_secs(1_000);
 
-fn limiter(config: MemoryConfig, limits: impl Into<Limits>) -> Limiter {
+fn limiter(config: MemoryConfig, limits: impl IntoLimits) -> Limiter {
     RateLimiter::new(MemoryStore::with_config(config), limits).with_clock(ManualClock::at(START))
 }
 

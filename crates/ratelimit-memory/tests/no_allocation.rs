@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use ratelimit_memory::core::IntoLimits;
 use ratelimit_memory::{Limit, Limits, ManualClock, MemoryStore, RateLimiter, Timestamp};
 
 /// The system's allocator, which counts the allocations of each thread.
@@ -58,8 +59,8 @@ fn at_once<F: Future>(future: F) -> F::Output {
 }
 
 /// Checks a known key often, admitted and refused, over several windows.
-fn check(limits: impl Into<Limits>) {
-    let limits = limits.into();
+fn check(limits: impl IntoLimits) {
+    let limits = limits.into_limits();
     for key in ["", "user:7", "user:0b5d8f3c-6c1e-4a43-9d3c-6d1f1c0a9b52/app"] {
         check_key(limits.clone(), key);
     }

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratelimit_memory::core::IntoLimits;
 use ratelimit_memory::{
     Limit, Limits, ManualClock, MemoryConfig, MemoryStore, RateLimiter, Request, Timestamp,
 };
@@ -24,7 +25,7 @@ fn in_threads(work: impl Fn(usize) + Sync) {
     });
 }
 
-fn limiter(shards: usize, limits: impl Into<Limits>) -> RateLimiter<MemoryStore, ManualClock> {
+fn limiter(shards: usize, limits: impl IntoLimits) -> RateLimiter<MemoryStore, ManualClock> {
     let store = MemoryStore::with_config(MemoryConfig::default().shards(shards));
     RateLimiter::new(store, limits).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
 }

@@ -58,7 +58,7 @@ struct Clients {
 }
 
 /// A line of a [`ClientList`] that names no client. Does not quote the line, which may be a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseClientListError {
     line: usize,
     error: ParseClientError,
@@ -79,6 +79,13 @@ impl ParseClientListError {
 impl fmt::Display for ParseClientListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} names no client: {}", self.line, self.error)
+    }
+}
+
+impl fmt::Debug for ParseClientListError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use ratelimit_core::MAX_CLAIMS;
 
 /// Why a policy or plan cannot be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// A name is empty, too long, or has characters other than letters, digits, `.`, `_` and `-`.
@@ -52,6 +52,13 @@ impl fmt::Display for PolicyError {
                 write!(f, "the cost of the policy {policy:?} is too high: {problem}")
             }
         }
+    }
+}
+
+impl fmt::Debug for PolicyError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

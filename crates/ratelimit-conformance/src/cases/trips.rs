@@ -1,6 +1,6 @@
 //! One round trip for each slice, counted by a proxy between store and server; two if the store cannot decide on its server.
 
-use ratelimit_core::{Decisions, Limit, Limits, ManualClock, Meter, Mode, RateLimiter, Request, Time};
+use ratelimit_core::{Decisions, IntoLimits, Limit, ManualClock, Meter, Mode, RateLimiter, Request, Time};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, limits};
@@ -71,7 +71,7 @@ impl Watched {
         Ok(Self { proxy, handle, bench: bench.clone() })
     }
 
-    fn limiter(&self, limits: impl Into<Limits>) -> RateLimiter<Handle, ManualClock> {
+    fn limiter(&self, limits: impl IntoLimits) -> RateLimiter<Handle, ManualClock> {
         RateLimiter::new(self.handle.clone(), limits).with_clock(ManualClock::at(START))
     }
 

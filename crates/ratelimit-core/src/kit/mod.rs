@@ -1,6 +1,6 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations as text, which bucket is a
+//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations and errors as text, which bucket is a
 //! ban, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
@@ -9,6 +9,7 @@ mod all_of;
 mod concurrency;
 #[cfg(feature = "tokio")]
 mod deadline;
+mod error_text;
 mod meter_scan;
 mod name;
 mod owned;
@@ -24,6 +25,7 @@ pub use all_of::all_of;
 pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]
 pub use deadline::{deadline_after, halfway_to};
+pub use error_text::write_error;
 pub use meter_scan::MeterScan;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};

@@ -53,7 +53,13 @@ pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Resul
     if longest < duration || longest > LONGEST {
         return Err(LimitError::BadBan);
     }
-    Ok(())
+    if factor == 1 && longest > duration {
+        return Err(LimitError::NotGrowing);
+    }
+    match [duration, longest].iter().all(|length| nanos(*length).is_multiple_of(UNIT)) {
+        true => Ok(()),
+        false => Err(LimitError::NotMicroseconds),
+    }
 }
 
 /// The meters of a ban.
@@ -113,7 +119,7 @@ impl Ban {
             }
             _ => self.longest,
         };
-        let cost = length.div_ceil(UNIT);
+        let cost = length / UNIT; // a whole number: see `check`
         Ok((cost, Bucket::with_interval(UNIT, cost)?))
     }
 

@@ -81,6 +81,46 @@ impl Limits {
     }
 }
 
+/// Limits for a [`RateLimiter`](crate::RateLimiter): [`Limits`], or a single [`Limit`].
+///
+/// A text is not one, because it may be wrong. Parse it first, which returns an error in that case:
+///
+/// ```compile_fail
+/// # fn example(store: impl ratelimit_core::CounterStore) {
+/// let limiter = ratelimit_core::RateLimiter::new(store, "10/s; 1000/h");
+/// # }
+/// ```
+///
+/// ```
+/// # fn example(store: impl ratelimit_core::CounterStore) -> Result<(), ratelimit_core::ParseLimitError> {
+/// use ratelimit_core::{Limits, RateLimiter};
+///
+/// let limiter = RateLimiter::new(store, "10/s; 1000/h".parse::<Limits>()?);
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit",
+    label = "not a limit",
+    note = "parse a text: `\"10/s; 1000/h\".parse::<Limits>()?`"
+)]
+pub trait IntoLimits {
+    /// The limits.
+    fn into_limits(self) -> Limits;
+}
+
+impl IntoLimits for Limits {
+    fn into_limits(self) -> Limits {
+        self
+    }
+}
+
+impl IntoLimits for Limit {
+    fn into_limits(self) -> Limits {
+        self.into()
+    }
+}
+
 impl From<Limit> for Limits {
     fn from(limit: Limit) -> Self {
         Self(Arc::new([limit]))
@@ -226,7 +266,11 @@ mod tests {
         }
         let units = "expected a number of units at character";
         refuse("", 0, &format!(r#"cannot read the limit "": {units} 1, found "the end""#));
-        refuse("10/s; ", 6, &format!(r#"cannot read limit 2 of "10/s; ": {units} 7, found "the end""#));
+        refuse(
+            "10/s; ",
+            6,
+            r#"cannot read limit 2 of "10/s; ": expected another limit after the ';', or no ';', at character 7, found "the end""#,
+        );
         refuse("10/s;;5/h", 5, &format!(r#"cannot read limit 2 of "10/s;;5/h": {units} 6, found ";""#));
         refuse(";10/s", 0, &format!(r#"cannot read limit 1 of ";10/s": {units} 1, found ";""#));
         refuse("µ; 1/s", 0, &format!(r#"cannot read limit 1 of "µ; 1/s": {units} 1, found "µ""#));

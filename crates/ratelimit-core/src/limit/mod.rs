@@ -8,6 +8,7 @@ mod calendar;
 #[path = "calendar/absent.rs"]
 mod calendar;
 mod duration;
+mod hints;
 mod limits;
 mod parse_error;
 #[cfg(feature = "serde")]
@@ -20,7 +21,7 @@ pub use ban::is_ban;
 pub(crate) use ban::{Ban, is_scope_of_ban};
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
-pub use limits::Limits;
+pub use limits::{IntoLimits, Limits};
 pub use parse_error::ParseLimitError;
 
 pub use duration::parse_duration;
@@ -396,7 +397,7 @@ impl LimitBuilder {
     /// Makes each further ban of a key `factor` times as long as the one before, but not longer than `longest`. After 32 bans
     /// it is `longest`.
     ///
-    /// For other algorithms [`build`](Self::build) returns an error.
+    /// If the factor is less than 2, and for other algorithms, [`build`](Self::build) returns an error.
     pub fn growing(mut self, factor: u32, longest: Duration) -> Self {
         match self.spec.algorithm {
             Algorithm::Ban { duration, .. } => {

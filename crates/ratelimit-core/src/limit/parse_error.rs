@@ -10,7 +10,7 @@ pub(super) const SEPARATOR: char = ';';
 
 /// Why a text is not a valid [`Limit`](crate::Limit) or [`Limits`](crate::Limits): where parsing stopped, and what was
 /// expected there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseLimitError {
     pub(super) text: String,
     /// The end of the limit that cannot be parsed.
@@ -80,6 +80,13 @@ impl fmt::Display for ParseLimitError {
                 write!(f, ": expected {expected} at character {column}, found {:?}", self.found())
             }
         }
+    }
+}
+
+impl fmt::Debug for ParseLimitError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

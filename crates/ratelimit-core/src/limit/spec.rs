@@ -59,7 +59,12 @@ impl Spec {
                 Log::new(self.quota, period).map(Meter::Log)
             }
             Algorithm::TokenBucket if self.step.is_some() => {
-                Bucket::in_steps(self.units_of_step()?, self.step_nanos(), burst).map(Meter::Bucket)
+                let units = self.units_of_step()?;
+                let bucket = Bucket::in_steps(units, self.step_nanos(), burst)?;
+                if burst < units {
+                    return Err(LimitError::StepAboveBurst { units, burst });
+                }
+                Ok(Meter::Bucket(bucket))
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Bucket::new(self.quota, period, burst).map(Meter::Bucket)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::calendar::Calendar;
 use super::duration::{self, Text};
 use super::parse_error::{Expected, Part};
-use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, ParseLimitError};
+use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, ParseLimitError, hints};
 use crate::LimitError;
 
 impl fmt::Display for Limit {
@@ -83,6 +83,10 @@ pub(super) fn read(text: &str, part: Range<usize>, place: Part) -> Result<Limit,
     let mut reader = Reader { text: &text[..end], position: start };
     reader.skip_space();
     let start = reader.position;
+    if start == end && end == text.len() && matches!(place, Part::Nth(1..)) {
+        let expected = Expected::Text("another limit after the ';', or no ';',");
+        return Err(ParseLimitError { text: text.to_owned(), end, position: start, place, expected });
+    }
     let built = reader.limit().and_then(|builder| builder.build().map_err(|error| (start, error.into())));
     built.map_err(|(position, expected)| ParseLimitError {
         text: text.to_owned(),
@@ -154,11 +158,14 @@ impl<'a> Reader<'a> {
         } else if self.take("/") || self.word_if("per").is_some() {
             self.period()?
         } else {
-            return Err(self.expected("'/', 'per', 'at once' or 'in total'"));
+            let hint = hints::after_quota(self.rest());
+            return Err(self.expected(hint.unwrap_or("'/', 'per', 'at once' or 'in total'")));
         };
         while let Some((at, word)) = self.word() {
-            self.option(word, &mut options)
-                .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
+            self.option(word, &mut options).map_err(|stopped| {
+                let (before, hint) = hints::option(word).unwrap_or((0, OPTIONS));
+                stopped.unwrap_or((at + before, Expected::Text(hint)))
+            })?;
         }
         options.builder(quota, &period).map_err(|error| (start, error.into()))
     }
@@ -278,7 +285,7 @@ impl<'a> Reader<'a> {
         let word = self.letters();
         let expected = match OF_CALENDAR.iter().any(|it| word.eq_ignore_ascii_case(it)) {
             true => "a unit of time; month, quarter and year stand without a number",
-            false => "a unit of time: ns, us, ms, s, min, h, d or w",
+            false => hints::unit(word).unwrap_or("a unit of time: ns, us, ms, s, min, h, d or w"),
         };
         duration::unit(word).ok_or((start, Expected::Text(expected)))
     }
@@ -286,9 +293,11 @@ impl<'a> Reader<'a> {
     /// Parses a number that is a word of its own.
     fn number_alone(&mut self, what: &'static str) -> Result<u64, Stopped> {
         let number = self.number(what)?;
-        match self.rest().starts_with(|next: char| !next.is_whitespace()) {
-            true => Err(self.expected("a space or the end")),
-            false => Ok(number),
+        let next = self.rest().chars().next().filter(|next| !next.is_whitespace());
+        match next {
+            Some(',') => Err(self.expected(hints::BETWEEN_LIMITS)),
+            Some(_) => Err(self.expected("a space or the end")),
+            None => Ok(number),
         }
     }
 

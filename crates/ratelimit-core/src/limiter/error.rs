@@ -6,7 +6,6 @@ use std::fmt;
 use crate::{Decision, InvalidClaims, StoreError};
 
 /// Why a check returns no decision. A refusal is not an error.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError {
     /// The store did not answer. You decide whether the request may pass.
@@ -21,6 +20,13 @@ impl fmt::Display for CheckError {
             Self::Store(error) => error.fmt(f),
             Self::Invalid(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for CheckError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 
@@ -47,7 +53,6 @@ impl From<InvalidClaims> for CheckError {
 
 /// Why waiting for admission failed. Nothing is charged, unless the store's error says that this is
 /// [unknown](StoreError::applied), or the store was so slow that a turn in a queue came too late and others are behind it.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// The request is never admitted: it costs more than the limit that [decided](Decision::decided_by) can admit, or that
@@ -98,6 +103,13 @@ impl fmt::Display for AcquireError {
             }
             Self::Check(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Debug for AcquireError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

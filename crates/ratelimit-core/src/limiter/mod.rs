@@ -23,8 +23,8 @@ use waiters::Waiters;
 
 use crate::decision::{Parts, ShortKey};
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, InvalidClaims, Limits, Mode, StoreError,
-    SystemClock, Timestamp,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, InvalidClaims, Limits, Mode,
+    StoreError, SystemClock, Timestamp,
 };
 
 /// Checks requests against limits, on the store of your choice.
@@ -61,10 +61,10 @@ pub struct RateLimiter<S, C = SystemClock> {
 
 impl<S: CounterStore> RateLimiter<S> {
     /// Creates a limiter on `store`, with the system's clock and the empty namespace.
-    pub fn new(store: S, limits: impl Into<Limits>) -> Self {
+    pub fn new(store: S, limits: impl IntoLimits) -> Self {
         Self {
             store,
-            limits: limits.into(),
+            limits: limits.into_limits(),
             namespace: "".into(),
             clock: SystemClock::new(),
             waiters: Waiters::default(),

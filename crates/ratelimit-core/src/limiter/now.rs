@@ -4,9 +4,9 @@ use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
 use crate::decision::{Parts, ShortKey};
 use crate::store::at_once;
-use crate::{Clock, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
+use crate::{Clock, CounterStore, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
 
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// [`check`](Self::check) without waiting.
     ///
     /// # Errors
@@ -15,10 +15,15 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     pub fn check_now<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
-    ) -> Result<Decision<'l>, CheckError> {
+    ) -> Result<Decision<'l>, CheckError>
+    where
+        S: SyncCounterStore, // here, because the compiler shows the hint of the trait only for bounds of a method
+    {
         self.decide_now(request.into(), Mode::Charge, Refusals::Count)
     }
+}
 
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`check_many`](Self::check_many) without waiting.
     pub fn check_many_now<'k, 'l, R: Into<Request<'k, 'l>>>(
         &'l self,

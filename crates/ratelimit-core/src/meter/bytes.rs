@@ -13,12 +13,19 @@ const LOG: u8 = b'l';
 
 /// The bytes that are stored under a meter's name are not the state of a meter, for example because another program wrote
 /// them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CorruptState;
 
 impl fmt::Display for CorruptState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the stored value is not the state of a meter; was the key written by another program?")
+    }
+}
+
+impl fmt::Debug for CorruptState {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

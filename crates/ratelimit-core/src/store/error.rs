@@ -21,10 +21,10 @@ use std::sync::Arc;
 ///     "redis at 127.0.0.1:6379 is unreachable: connection refused (nothing was charged; try again later)",
 /// );
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StoreError(Box<Parts>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Parts {
     store: &'static str,
     kind: ErrorKind,
@@ -48,12 +48,6 @@ impl fmt::Display for Message {
             Self::Text(text) => f.write_str(text),
             Self::Lazy(lazy) => lazy.fmt(f),
         }
-    }
-}
-
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.to_string())
     }
 }
 
@@ -244,6 +238,13 @@ impl fmt::Display for StoreError {
         };
         let advice = if self.is_retryable() { "try again later" } else { "trying again will not help" };
         write!(f, " {what}: {} ({applied}; {advice})", parts.message)
+    }
+}
+
+impl fmt::Debug for StoreError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::kit::write_error(self, f)
     }
 }
 

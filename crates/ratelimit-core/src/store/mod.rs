@@ -73,6 +73,7 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 ///
 /// # Sharing
 /// `&S`, `Arc<S>` and `Arc<dyn DynCounterStore>` are stores if `S` is.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a store", label = "not a store")]
 pub trait CounterStore: Debug + Send + Sync {
     /// Declares the guarantees of this store.
     fn promises(&self) -> Promises;
@@ -126,6 +127,11 @@ pub trait CounterStore: Debug + Send + Sync {
 /// The futures of [`claim`](CounterStore::claim), [`claim_many`](CounterStore::claim_many) and
 /// [`refund`](CounterStore::refund) are ready when they are first polled: their code awaits nothing. A refund does not fail.
 /// A reset may wait, so to implement this trait, write [`reset_now`](Self::reset_now).
+#[diagnostic::on_unimplemented(
+    message = "the store `{Self}` cannot answer without waiting",
+    label = "this store, or a layer of it, waits for a server",
+    note = "on every store the methods without `_now` work: `limiter.check(key).await?`"
+)]
 pub trait SyncCounterStore: CounterStore {
     /// [`CounterStore::claim`] without waiting.
     ///

@@ -111,7 +111,7 @@ impl fmt::Debug for ClientNetwork {
 }
 
 /// A text that is neither a network nor an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseNetworkError {
     text: String,
 }
@@ -123,6 +123,13 @@ impl fmt::Display for ParseNetworkError {
             "{:?} is not a network: write an address (192.0.2.1) or a network (10.0.0.0/8, 2001:db8::/32)",
             self.text
         )
+    }
+}
+
+impl fmt::Debug for ParseNetworkError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

@@ -16,13 +16,11 @@ use super::watched::Watched;
 /// assert!(error.to_string().starts_with("limits.toml:2: shadows: unknown field `shadows`"), "{error}");
 /// assert_eq!((error.line(), error.field()), (Some(2), Some("shadows")));
 /// ```
-#[derive(Debug)]
 pub struct ConfigError {
     file: String,
     cause: Cause,
 }
 
-#[derive(Debug)]
 enum Cause {
     /// The file could not be read.
     Unreadable(io::Error),
@@ -91,6 +89,13 @@ impl fmt::Display for ConfigError {
                 write!(f, ": {problem}")
             }
         }
+    }
+}
+
+impl fmt::Debug for ConfigError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

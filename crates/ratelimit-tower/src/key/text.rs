@@ -20,12 +20,19 @@ const LITERAL: &[u8] = b"literal:";
 pub(crate) const MISSING: &[u8] = b"(missing)";
 
 /// Why a text does not name a client of a policy: [`Policy::key_of`](crate::Policy::key_of).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseClientError(String);
 
 impl fmt::Display for ParseClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ParseClientError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

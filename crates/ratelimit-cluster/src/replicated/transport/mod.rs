@@ -59,7 +59,6 @@ pub trait Transport: fmt::Debug + Send + Sync {
 /// let error = TransportError::new("redis", "connection refused").at("127.0.0.1:6379");
 /// assert_eq!(error.to_string(), "redis at 127.0.0.1:6379 carries no messages: connection refused");
 /// ```
-#[derive(Debug)]
 pub struct TransportError {
     transport: &'static str,
     address: Option<String>,
@@ -95,6 +94,13 @@ impl fmt::Display for TransportError {
             write!(f, " at {address}")?;
         }
         write!(f, " carries no messages: {}", self.message)
+    }
+}
+
+impl fmt::Debug for TransportError {
+    /// The text and that of the sources, because a program whose `main` returns an error prints this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ratelimit_core::kit::write_error(self, f)
     }
 }
 

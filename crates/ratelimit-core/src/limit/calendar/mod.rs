@@ -104,15 +104,17 @@ impl Calendar {
     /// Uses the time zone with this name of the IANA database, such as `Europe/Berlin`, instead of UTC.
     ///
     /// The database is that of the machine; on Windows, which has none, one is compiled into your program. To compile one
-    /// in on every platform, enable the feature `tzdb-bundle-always` of the crate `jiff`.
+    /// in on every platform, enable the feature `tzdb-bundle-always` of the crate `jiff`. `UTC` and `Etc/UTC` need no database.
     ///
     /// # Errors
     /// If the database has no such zone.
     pub fn in_zone(self, name: &str) -> Result<Self, LimitError> {
+        if ["UTC", "Etc/UTC"].iter().any(|utc| name.eq_ignore_ascii_case(utc)) {
+            return Ok(Self { zone_name: "".into(), zone: TimeZone::UTC, latest: Arc::default(), ..self });
+        }
         let zone = TimeZone::get(name).map_err(|_| LimitError::UnknownZone)?;
-        let name = zone.iana_name().unwrap_or(name);
-        let zone_name = if name.eq_ignore_ascii_case("UTC") { "" } else { name };
-        Ok(Self { zone_name: zone_name.into(), zone, latest: Arc::default(), ..self })
+        let zone_name = zone.iana_name().unwrap_or(name).into();
+        Ok(Self { zone_name, zone, latest: Arc::default(), ..self })
     }
 
     /// Begins months on this day instead of the first, as billing periods do. In a calendar month without this day, the new

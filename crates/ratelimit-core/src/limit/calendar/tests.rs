@@ -83,6 +83,7 @@ fn limits_of_the_calendar_are_read_as_they_are_printed() {
     check("1000/month name a from day 15 IN europe/berlin", "1000/month in Europe/Berlin from day 15 name a");
     check("5/day in UTC", "5/day in UTC");
     check("5/year in utc", "5/year");
+    check("5/day in etc/utc", "5/day in UTC");
     check("5 per week in Asia/Kolkata", "5/week in Asia/Kolkata");
     assert_eq!("5/day".parse::<Limit>().unwrap().to_string(), "5/d");
 

@@ -49,7 +49,7 @@ fn limits_are_read_and_printed_back() {
     check("250000 at once", "250000 at once");
     check("ban 10min after 5 in 60s", "ban 10min after 5 in 1min");
     check("ban 366d after 5 in 1min", "ban 366d after 5 in 1min");
-    check("ban 1min after 5 in 1h growing 1 up to 2min", "ban 1min after 5 in 1h growing 1 up to 2min");
+    check("ban 1min after 5 in 1h growing 1 up to 1min", "ban 1min after 5 in 1h");
     check("BAN 1h After 1 In 1d Growing 2 Up To 7d NAME a", "ban 1h after 1 in 1d growing 2 up to 1w name a");
 }
 
@@ -79,6 +79,9 @@ fn errors_in_a_ban_name_the_position_and_what_was_expected() {
         ("ban 5min after 5 in 1min growing 0 up to 1h", LimitError::Zero { what: "factor of bans" }),
         ("ban 5min after 5 in 1min growing 2 up to 4min", LimitError::BadBan),
         ("ban 367d after 5 in 1min", LimitError::BadBan),
+        ("ban 5min after 5 in 1min growing 1 up to 1h", LimitError::NotGrowing),
+        ("ban 1ns after 5 in 1min", LimitError::NotMicroseconds),
+        ("ban 1us after 5 in 1min growing 2 up to 1500ns", LimitError::NotMicroseconds),
         ("ban 5min after 1000001 in 1min", LimitError::TooLarge { what: "quota", most: 1_000_000 }),
     ] {
         assert_eq!(text.parse::<Limit>().unwrap_err().limit_error(), Some(expected), "{text}");
@@ -173,6 +176,12 @@ fn impossible_limits_cannot_be_built() {
     assert!(matches!(because("1/s strict"), Some(LimitError::Unsuitable { option: "strict", .. })));
     assert!(matches!(because("1/s bucket staggered"), Some(LimitError::Unsuitable { .. })));
     assert_eq!(because("7/h step 10min"), Some(LimitError::StepNotWhole));
+    assert_eq!(because("10/min step 2min"), Some(LimitError::StepAboveBurst { units: 20, burst: 10 }));
+    assert_eq!(
+        because("100/h burst 10 step 15min"),
+        Some(LimitError::StepAboveBurst { units: 25, burst: 10 })
+    );
+    assert!("10/min burst 20 step 2min".parse::<Limit>().is_ok());
     assert_eq!(because("7/h step 0s"), Some(LimitError::Zero { what: "step" }));
     assert_eq!(because("300000001/s step 1s"), Some(LimitError::RateTooHigh));
     assert_eq!(because("36610/3661d burst 10 step 1d"), Some(LimitError::TooLong { what: "period" }));
