@@ -98,10 +98,10 @@ async fn a_renewed_lease_is_sent_to_memcached() {
     let limiter = RateLimiter::new(&node, "3 at once".parse::<Limit>().unwrap());
     let clock = ManualClock::at(now());
     let limiter = limiter.with_clock(clock.clone());
-    let mut held = limiter.check_now("k").unwrap();
+    let held = limiter.check_now("k").unwrap();
     node.sync(clock.now()).await.unwrap();
     clock.advance(Duration::from_secs(20));
-    assert!(limiter.renew_now(&mut held).unwrap());
+    assert!(limiter.renew_now(&held).unwrap());
     node.sync(clock.now()).await.unwrap();
     assert_eq!(limiter.peek_now("k").unwrap().remaining(), 2);
 }

@@ -220,7 +220,7 @@ async fn each_limit_is_settled_at_its_own_cost() {
     // One key is refunded, another is charged more.
     let both = Request::new("a").cost(5).and(Request::new("b").cost(5));
     let decision = limiter.check(&both).await.unwrap();
-    limiter.settle_each(&decision, |limit| if limit.key_index() == 0 { 2 } else { 9 }).await.unwrap();
+    limiter.settle_each(&decision, |limit| if limit.key_index() == 0 { 2_u64 } else { 9 }).await.unwrap();
     assert_eq!(left(&limiter, &both).await, [58, 51]);
 }
 
@@ -315,10 +315,10 @@ async fn what_is_given_back_of_a_forced_charge_of_a_log_is_not_of_others() {
 async fn renewals_and_releases_of_a_forced_charge_are_of_what_it_holds() {
     let limiter = limiter("100 at once");
     let smaller: Limits = "10 at once".parse().unwrap();
-    let mut forced = limiter.charge(Request::new("k").cost(50).limits(&smaller)).await.unwrap();
+    let forced = limiter.charge(Request::new("k").cost(50).limits(&smaller)).await.unwrap();
     assert!(limiter.check(Request::new("k").cost(60)).await.unwrap().allowed());
     assert_eq!(left(&limiter, "k").await, [30]);
-    assert!(limiter.renew(&mut forced).await.unwrap());
+    assert!(limiter.renew(&forced).await.unwrap());
     assert_eq!(left(&limiter, "k").await, [30]);
     limiter.release(&forced).await.unwrap();
     assert_eq!(left(&limiter, "k").await, [40]);

@@ -46,8 +46,8 @@ async fn the_limit_that_refuses_longest_decides() {
 async fn keys_that_cost_nothing_are_free_when_as_much_is_taken_as_there_is() {
     let (limiter, _) = limiter(&["6/min"]);
     let request = || Request::new("free").cost(0).and(Request::new("paid").cost(10));
-    assert_eq!(limiter.take_up_to(request()).await.unwrap().0, 6);
-    assert_eq!(limiter.take_up_to(request()).await.unwrap().0, 0);
+    assert_eq!(limiter.take_up_to(request()).await.unwrap().granted(), 6);
+    assert_eq!(limiter.take_up_to(request()).await.unwrap().granted(), 0);
     assert_eq!(limiter.peek("free").await.unwrap().remaining(), 6);
 }
 
@@ -57,10 +57,10 @@ async fn taking_from_a_banned_key_needs_two_round_trips() {
     let request = || Request::new("k").cost(250);
     assert!(!limiter.check(request()).await.unwrap().allowed());
     let before = limiter.store().asked.load(Ordering::SeqCst);
-    let (units, refused) = limiter.take_up_to(request()).await.unwrap();
+    let refused = limiter.take_up_to(request()).await.unwrap();
     assert_eq!(limiter.store().asked.load(Ordering::SeqCst) - before, 2);
     let costs: Vec<_> = refused.each().map(|limit| limit.cost()).collect();
-    assert_eq!((units, costs, refused.retry_after()), (0, vec![1, 0], Some(3_600 * SECOND)));
+    assert_eq!((refused.granted(), costs, refused.retry_after()), (0, vec![1, 0], Some(3_600 * SECOND)));
 }
 
 #[tokio::test]

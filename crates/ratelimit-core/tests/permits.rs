@@ -234,21 +234,21 @@ async fn the_clock_that_decides_ends_a_lease() {
         let limiter = RateLimiter::new(store, limit).with_clock(of_limiter.clone());
         let pass =
             |seconds| [&of_store, &of_limiter].map(|clock| clock.advance(Duration::from_secs(seconds)));
-        let mut decision = limiter.check("k").await.unwrap().into_owned();
+        let decision = limiter.check("k").await.unwrap().into_owned();
         for _ in 0..4 {
             pass(60);
-            assert!(limiter.renew(&mut decision).await.unwrap(), "{ahead} s");
+            assert!(limiter.renew(&decision).await.unwrap(), "{ahead} s");
             assert!(!limiter.check("k").await.unwrap().allowed());
         }
         pass(61);
         let mut next = limiter.check("k").await.unwrap().into_owned();
         assert!(next.allowed());
-        assert!(!limiter.renew(&mut decision).await.unwrap(), "{ahead} s: the lease has ended");
+        assert!(!limiter.renew(&decision).await.unwrap(), "{ahead} s: the lease has ended");
         // What the late renewal charged is given back.
         limiter.release(&next).await.unwrap();
         next = limiter.check("k").await.unwrap().into_owned();
         assert!(next.allowed());
-        assert!(limiter.renew(&mut next).await.unwrap());
+        assert!(limiter.renew(&next).await.unwrap());
     }
 }
 
@@ -291,24 +291,24 @@ async fn each_lease_ends_by_the_clock_of_its_node() {
     let store = TwoNodes { inner: MapStore::default(), clock: clock.clone() };
     let limits: Limits = "2 at once lease 60s name a; 2 at once lease 60s name b".parse().unwrap();
     let limiter = RateLimiter::new(store, limits).with_clock(clock.clone());
-    let mut decision = limiter.check("k").await.unwrap().into_owned();
+    let decision = limiter.check("k").await.unwrap().into_owned();
     for seconds in [20, 60, 1] {
         clock.advance(Duration::from_secs(seconds));
-        assert!(limiter.renew(&mut decision).await.unwrap(), "after {seconds} s");
+        assert!(limiter.renew(&decision).await.unwrap(), "after {seconds} s");
     }
     clock.advance(Duration::from_secs(61));
-    assert!(!limiter.renew(&mut decision).await.unwrap());
+    assert!(!limiter.renew(&decision).await.unwrap());
 }
 
 #[tokio::test]
 async fn decisions_without_a_lease_are_held_by_nothing() {
     let limiter = limiter("1/h");
-    let mut decision = limiter.check("k").await.unwrap();
-    assert!(limiter.renew(&mut decision).await.unwrap());
+    let decision = limiter.check("k").await.unwrap();
+    assert!(limiter.renew(&decision).await.unwrap());
     limiter.hold(decision).release().await.unwrap();
-    let mut refused = limiter.check("k").await.unwrap();
+    let refused = limiter.check("k").await.unwrap();
     assert!(!refused.allowed());
-    assert!(limiter.renew(&mut refused).await.unwrap());
+    assert!(limiter.renew(&refused).await.unwrap());
     limiter.release(&refused).await.unwrap();
     assert_eq!(limiter.peek("k").await.unwrap().remaining(), 0);
 }

@@ -156,7 +156,7 @@ fn fixed_intervals() {
 fn as_much_as_possible() {
     for (taken, limit, initial) in [(0, 10, 0), (2, 10, 2), (4, 5, 4), (5, 5, 5)] {
         let bucket = Bucket::new("10/100min bucket", initial);
-        assert_eq!(bucket.0.take_up_to_now(Request::new("k").cost(limit)).unwrap().0, taken);
+        assert_eq!(bucket.0.take_up_to_now(Request::new("k").cost(limit)).unwrap().granted(), taken);
     }
 }
 

@@ -10,17 +10,17 @@ fn leases_are_released_and_renewed_without_waiting() {
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let limiter = RateLimiter::new(MemoryStore::new(), limit).with_clock(clock.clone());
     let left = || limiter.peek_now("k").unwrap().remaining();
-    let (first, mut second) = (limiter.check_now("k").unwrap(), limiter.check_now("k").unwrap());
+    let (first, second) = (limiter.check_now("k").unwrap(), limiter.check_now("k").unwrap());
     assert!(!limiter.check_now("k").unwrap().allowed());
     limiter.release_now(&first);
     assert_eq!(left(), 1);
     clock.advance(Duration::from_secs(50));
-    assert!(limiter.renew_now(&mut second).unwrap());
+    assert!(limiter.renew_now(&second).unwrap());
     assert_eq!(left(), 1);
     clock.advance(Duration::from_secs(50)); // beyond the first lease
     assert_eq!(left(), 1);
     clock.advance(Duration::from_secs(11));
-    assert!(!limiter.renew_now(&mut second).unwrap());
+    assert!(!limiter.renew_now(&second).unwrap());
     assert_eq!(left(), 2);
 }
 

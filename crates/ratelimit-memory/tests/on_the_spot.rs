@@ -37,7 +37,7 @@ fn sync_and_async_calls_decide_alike() {
 
 fn decides_alike(limits: &[&str]) {
     let (waiting, spot) = (limiter(limits), limiter(limits));
-    let mut charged: Option<Decision<'_>> = None;
+    let mut charged: Option<[Decision<'_>; 2]> = None;
     for step in 0..40 {
         let request = Request::new("k").cost(1 + step % 2);
         let (one, other) = match step % 6 {
@@ -46,9 +46,9 @@ fn decides_alike(limits: &[&str]) {
             2 => (at_once(waiting.peek(&request)), spot.peek_now(&request)),
             4 => (at_once(waiting.charge(&request)), spot.charge_now(&request)),
             _ => {
-                if let Some(decision) = charged.take() {
-                    at_once(waiting.refund(&decision)).unwrap();
-                    spot.refund_now(&decision);
+                if let Some([one, other]) = charged.take() {
+                    at_once(waiting.refund(&one)).unwrap();
+                    spot.refund_now(&other);
                 }
                 if step == 23 {
                     at_once(waiting.reset("k")).unwrap();
@@ -60,7 +60,7 @@ fn decides_alike(limits: &[&str]) {
         let (one, other) = (one.unwrap(), other.unwrap());
         assert_eq!(one, other, "{limits:?}, step {step}");
         if step % 6 == 0 && one.charged() {
-            charged = Some(one);
+            charged = Some([one, other]);
         }
         [&waiting, &spot]
             .into_iter()
@@ -109,10 +109,10 @@ fn batches_count_refusals_alike() {
 fn as_many_units_of_each_key_as_the_least_of_the_costs() {
     let limiter = limiter(&["5/min"]);
     let request = Request::new("a").cost(10).and(Request::new("b").cost(2));
-    let taken = || limiter.take_up_to_now(&request).unwrap().0;
-    assert_eq!((taken(), at_once(limiter.take_up_to(&request)).unwrap().0), (2, 2));
+    let taken = || limiter.take_up_to_now(&request).unwrap().granted();
+    assert_eq!((taken(), at_once(limiter.take_up_to(&request)).unwrap().granted()), (2, 2));
     assert_eq!((taken(), taken()), (1, 0));
     assert_eq!(limiter.peek_now("b").unwrap().remaining(), 0);
     let one = Request::new("c").cost(10).and("d");
-    assert_eq!(limiter.take_up_to_now(&one).unwrap().0, 1);
+    assert_eq!(limiter.take_up_to_now(&one).unwrap().granted(), 1);
 }

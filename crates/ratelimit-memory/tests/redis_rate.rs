@@ -27,8 +27,8 @@ fn allow(limiter: &Limiter, units: u64) -> Figures {
 }
 
 fn allow_at_most(limiter: &Limiter, units: u64) -> Figures {
-    let (taken, decision) = limiter.take_up_to_now(Request::new("test_id").cost(units)).unwrap();
-    figures(taken, &decision)
+    let decision = limiter.take_up_to_now(Request::new("test_id").cost(units)).unwrap();
+    figures(decision.granted(), &decision)
 }
 
 #[test]

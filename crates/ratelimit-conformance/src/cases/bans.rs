@@ -317,8 +317,8 @@ async fn peeks(bench: Bench) -> CaseResult {
             "four of three would be admitted"
         );
     }
-    let (units, _) = trial.limiter.take_up_to(trial.request(10)).await?;
-    ensure_eq!(units, 3, "taken of three");
+    let taken = trial.limiter.take_up_to(trial.request(10)).await?;
+    ensure_eq!(taken.granted(), 3, "taken of three");
     let within = Acquire::default().timeout(MINUTE);
     for _ in 0..3 {
         let ended = trial.limiter.acquire_with(trial.request(1), within).await;

@@ -91,9 +91,9 @@ async fn settled(bench: Bench) -> CaseResult {
 
     let few = Trial::new(&bench, limit("2 at once")?).key("held");
     let many = few.under(limit("20 at once")?);
-    let mut held = few.admit(1).await?;
+    let held = few.admit(1).await?;
     many.at(Duration::from_secs(1)).admit(19).await?;
-    ensure!(few.at(Duration::from_secs(2)).limiter.renew(&mut held).await?, "the lease was not renewed");
+    ensure!(few.at(Duration::from_secs(2)).limiter.renew(&held).await?, "the lease was not renewed");
     many.at(Duration::from_secs(2)).refuse(1).await?;
     few.limiter.release(&held).await?;
     many.expect_left(1).await

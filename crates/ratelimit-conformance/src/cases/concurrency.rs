@@ -112,10 +112,10 @@ async fn lease_ends(bench: Bench) -> CaseResult {
 
 async fn renewed(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("2 at once lease 1min")?);
-    let mut held = [trial.admit(1).await?, trial.at(TICK).admit(1).await?];
+    let held = [trial.admit(1).await?, trial.at(TICK).admit(1).await?];
     for third in 1..8 {
         trial.at(LEASE / 3 * third);
-        for decision in &mut held {
+        for decision in &held {
             ensure!(trial.limiter.renew(decision).await?, "a lease that holds was not renewed");
             trial.refuse(1).await?;
         }
@@ -124,7 +124,7 @@ async fn renewed(bench: Bench) -> CaseResult {
     trial.limiter.release(&held[0]).await?;
     trial.expect_left(1).await?;
     trial.advance(LEASE + TICK);
-    ensure!(!trial.limiter.renew(&mut held[1]).await?, "a lease that has ended was renewed");
+    ensure!(!trial.limiter.renew(&held[1]).await?, "a lease that has ended was renewed");
     trial.expect_left(2).await
 }
 
@@ -153,7 +153,7 @@ async fn at_work(bench: Bench) -> CaseResult {
                     most = most.max(working.fetch_add(1, SeqCst) + 1);
                 }
                 asked.fetch_add(usize::from(round == 0), SeqCst);
-                let Some(mut decision) = held.filter(|_| is_admitted) else {
+                let Some(decision) = held.filter(|_| is_admitted) else {
                     tokio::task::yield_now().await;
                     continue;
                 };
@@ -164,7 +164,7 @@ async fn at_work(bench: Bench) -> CaseResult {
                 }
                 // A store in memory does not suspend.
                 tokio::task::yield_now().await;
-                let renewed = limiter.renew(&mut decision).await;
+                let renewed = limiter.renew(&decision).await;
                 working.fetch_sub(1, SeqCst);
                 // A store that may refuse under contention may also fail to renew or to return the old units.
                 match renewed {

@@ -40,12 +40,16 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn what_is_left(bench: Bench, kind: Kind) -> CaseResult {
     let trial = Trial::new(&bench, kind.limit(10, HOUR)?);
-    let (units, decision) = trial.limiter.take_up_to(trial.request(4)).await?;
-    ensure_eq!((units, decision.allowed(), decision.remaining()), (4, true, 6), "taken of four");
-    let (units, decision) = trial.limiter.take_up_to(trial.request(1_000)).await?;
-    ensure_eq!((units, decision.allowed(), decision.remaining()), (6, true, 0), "taken of a thousand");
-    let (units, refused) = trial.limiter.take_up_to(trial.request(3)).await?;
-    ensure_eq!((units, refused.allowed()), (0, false), "taken when nothing is left");
+    let decision = trial.limiter.take_up_to(trial.request(4)).await?;
+    ensure_eq!((decision.granted(), decision.allowed(), decision.remaining()), (4, true, 6), "taken of four");
+    let decision = trial.limiter.take_up_to(trial.request(1_000)).await?;
+    ensure_eq!(
+        (decision.granted(), decision.allowed(), decision.remaining()),
+        (6, true, 0),
+        "taken of a thousand"
+    );
+    let refused = trial.limiter.take_up_to(trial.request(3)).await?;
+    ensure_eq!((refused.granted(), refused.allowed()), (0, false), "taken when nothing is left");
     ensure!(refused.retry_after().is_some_and(|wait| !wait.is_zero()), "no retry-after: {refused:?}");
     trial.limiter.refund(&decision).await?;
     trial.expect_left(6).await
@@ -54,9 +58,9 @@ async fn what_is_left(bench: Bench, kind: Kind) -> CaseResult {
 async fn least_of_all(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limits(&["10/h fixed", "7/h log", "5/h burst 5"])?);
     trial.admit(1).await?;
-    let (units, decision) = trial.limiter.take_up_to(trial.request(9)).await?;
+    let decision = trial.limiter.take_up_to(trial.request(9)).await?;
     let left: Vec<u64> = decision.each().map(|limit| limit.remaining()).collect();
-    ensure_eq!((units, left), (4, vec![5, 2, 0]), "taken, and left under each limit");
+    ensure_eq!((decision.granted(), left), (4, vec![5, 2, 0]), "taken, and left under each limit");
     Ok(())
 }
 
@@ -74,8 +78,9 @@ async fn redis_rate(bench: Bench) -> CaseResult {
         (1_000, 0, 0, 100, 1_000),
     ];
     for (asked, taken, remaining, retry_after, reset_after) in steps {
-        let (units, decision) = trial.limiter.take_up_to(trial.request(asked)).await?;
-        let found = (units, decision.remaining(), decision.retry_after(), decision.reset_after());
+        let decision = trial.limiter.take_up_to(trial.request(asked)).await?;
+        let found =
+            (decision.granted(), decision.remaining(), decision.retry_after(), decision.reset_after());
         let expected = (taken, remaining, Some(MILLI * retry_after), MILLI * reset_after);
         ensure_eq!(found, expected, "taken, remaining, retry-after and reset-after of {asked}");
     }
@@ -92,7 +97,7 @@ async fn concurrent(bench: Bench) -> CaseResult {
             let most = 1 + number as u64;
             let answer = limiter.take_up_to(Request::new("k").cost(most)).await;
             let units = match answer {
-                Ok((units, _)) => units,
+                Ok(decision) => decision.granted(),
                 Err(CheckError::Store(error)) if may_contend(promises, &error) => 0,
                 Err(error) => return Err(error.into()),
             };
@@ -102,7 +107,7 @@ async fn concurrent(bench: Bench) -> CaseResult {
     })
     .await?;
     let trial = Trial::new(&bench, limits);
-    let (rest, _) = trial.limiter.take_up_to(trial.request(1_000)).await?;
+    let rest = trial.limiter.take_up_to(trial.request(1_000)).await?.granted();
     ensure_eq!(taken.iter().sum::<u64>() + rest, 500, "taken by all");
     trial.refuse(1).await?;
     Ok(())

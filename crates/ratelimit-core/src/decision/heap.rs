@@ -45,6 +45,6 @@ impl<T> Drop for Heap<T> {
 
 #[cold]
 #[inline(never)]
-fn let_go<T>(value: Box<T>) {
+pub(super) fn let_go<T>(value: T) {
     drop(value);
 }

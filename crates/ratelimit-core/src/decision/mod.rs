@@ -2,15 +2,20 @@
 
 mod ban;
 mod heap;
+mod leases;
 mod parts;
 mod settlement;
 mod short_key;
 mod status;
+mod taken;
 
 use parts::Claimed;
 pub(crate) use parts::{AskedKey, Parts};
+pub(crate) use settlement::{ChargedKeys, Settlement};
 pub(crate) use short_key::ShortKey;
 pub use status::LimitStatus;
+pub(crate) use taken::Charges;
+use taken::Shared;
 
 use std::fmt;
 use std::time::Duration;
@@ -27,10 +32,12 @@ use crate::{Answer, ErrorKind, StoreError, Timestamp};
 ///
 /// A decision knows what it charged: which keys, under which limits, how many units. So
 /// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need no other
-/// argument, and they return what was charged, even if the limits have changed since.
+/// argument, and they return what was charged, even if the limits have changed since. What one check has taken is given
+/// back at most once, whichever of these calls you make, and whether you make them on the decision or on a clone.
 ///
-/// A decision borrows the limits of the limiter or of the request. To keep it longer than those (in a struct, in a task, in
-/// an HTTP request's extensions), call [`into_owned`](Self::into_owned):
+/// A decision borrows the limits of the limiter or of the request. If the compiler says that the limiter *does not live long
+/// enough* or has to be borrowed for `'static`, call [`into_owned`](Self::into_owned), right after the check: in a struct, for
+/// a task, and for an HTTP request's extensions. The type of what you keep is `Decision<'static>`:
 ///
 /// ```
 /// # use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter};
@@ -42,13 +49,32 @@ use crate::{Answer, ErrorKind, StoreError, Timestamp};
 /// let decision = limiter.check("user:7").await?;
 /// Ok(Job { decision: decision.into_owned() })
 /// # }
+///
+/// # use std::sync::Arc;
+/// # fn spawn(_: impl Future<Output = ()> + Send + 'static) {}
+/// # async fn in_a_task(limiter: Arc<RateLimiter<impl CounterStore + 'static>>) -> Result<(), CheckError> {
+/// let decision = limiter.check("user:7").await?.into_owned();
+/// let limiter = limiter.clone();
+/// spawn(async move {
+///     let _ = limiter.settle(&decision, 370).await;
+/// });
+/// # Ok(())
+/// # }
+/// # struct Extensions;
+/// # impl Extensions { fn insert<T: Clone + Send + Sync + 'static>(&mut self, _: T) {} }
+/// # async fn in_extensions(limiter: RateLimiter<impl CounterStore>, extensions: &mut Extensions) -> Result<(), CheckError> {
+/// let decision = limiter.check("user:7").await?;
+/// extensions.insert(decision.into_owned());
+/// # Ok(())
+/// # }
 /// ```
-#[derive(Clone)]
 pub struct Decision<'l> {
     admitted: bool,
     charged: bool,
     now: Timestamp,
     parts: Parts<'l>,
+    /// What it has taken and not given back, in common with its clones.
+    taken: Shared,
 }
 
 impl<'l> Decision<'l> {
@@ -67,20 +93,20 @@ impl<'l> Decision<'l> {
             let message = format!("it returned {given} verdicts for {limits} limits");
             StoreError::new("the store", ErrorKind::Server, message).maybe_applied()
         })?;
-        Ok(Self { admitted, charged, now, parts })
+        Ok(Self { admitted, charged, now, parts, taken: Shared::default() })
     }
 
     /// The decision on a single claim.
     #[inline(always)]
     pub(crate) fn of_one(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
-        Self { admitted, charged, now, parts }
+        Self { admitted, charged, now, parts, taken: Shared::default() }
     }
 
     /// Returns the same decision without borrows, so you can keep it for as long as you like.
     #[must_use]
     pub fn into_owned(self) -> Decision<'static> {
-        let Self { admitted, charged, now, parts } = self;
-        Decision { admitted, charged, now, parts: parts.into_owned() }
+        let Self { admitted, charged, now, parts, taken } = self;
+        Decision { admitted, charged, now, parts: parts.into_owned(), taken }
     }
 
     /// Whether the request may pass.
@@ -89,8 +115,15 @@ impl<'l> Decision<'l> {
         self.admitted
     }
 
+    /// How many units the request may use: its cost if it is allowed, the largest if its keys have different costs; zero
+    /// after a refusal. After [`take_up_to`](crate::RateLimiter::take_up_to), how many of the requested units it got.
+    pub fn granted(&self) -> u64 {
+        if self.admitted { self.parts.cost() } else { 0 }
+    }
+
     /// Whether the request was charged. False for a refusal, a peek, and a request that [`Open`](crate::layers::Open) has
-    /// admitted.
+    /// admitted. True for an allowed request of cost zero, which leaves every count as it was: you can
+    /// [settle](crate::RateLimiter::settle) it at its true cost like any other.
     pub fn charged(&self) -> bool {
         self.charged
     }
@@ -160,6 +193,15 @@ impl<'l> Decision<'l> {
     fn status(&self, index: usize) -> LimitStatus<'_> {
         let Claimed { key_index, cost, limit } = self.parts.claimed(index);
         LimitStatus { index, key_index, cost, limit, now: self.now, verdict: &self.parts.verdicts()[index] }
+    }
+}
+
+impl Clone for Decision<'_> {
+    /// What one of them gives back, none of the others gives back again.
+    fn clone(&self) -> Self {
+        self.begin_list();
+        let Self { admitted, charged, now, .. } = *self;
+        Self { admitted, charged, now, parts: self.parts.clone(), taken: self.taken.share() }
     }
 }
 

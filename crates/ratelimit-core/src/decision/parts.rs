@@ -218,6 +218,15 @@ impl<'l> Parts<'l> {
         }
     }
 
+    /// The largest cost of a key.
+    pub(super) fn cost(&self) -> u64 {
+        match self {
+            Self::One(one) => one.cost,
+            Self::Few(few) => few.cost,
+            Self::Any(any) => any.owned.keys.iter().map(|key| key.cost).max().unwrap_or(0),
+        }
+    }
+
     /// The bytes of each key. They are empty if the decision was not charged.
     pub(super) fn keys(&self) -> SmallVec<[KeyBytes; 1]> {
         match self {

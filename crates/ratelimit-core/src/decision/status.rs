@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Limit, Timestamp, Verdict};
+use crate::{Limit, Meter, Timestamp, Verdict};
 
 /// One limit of a decision, and its status after the decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,18 @@ impl<'d> LimitStatus<'d> {
     /// See [`Decision::remaining`](crate::Decision::remaining).
     pub fn remaining(&self) -> u64 {
         self.verdict.remaining
+    }
+
+    /// How many of the [remaining](Self::remaining) units can be used at once. In a leaky queue the others have to wait for
+    /// their turn; under any other limit this is the same number.
+    pub fn immediate(&self) -> u64 {
+        match self.limit.meter_for(&[]) {
+            Meter::Bucket(bucket) => {
+                let waiting = self.limit().saturating_sub(bucket.immediate());
+                self.remaining().saturating_sub(waiting)
+            }
+            Meter::Window(_) | Meter::Log(_) => self.remaining(),
+        }
     }
 
     /// See [`Decision::retry_after`](crate::Decision::retry_after).

@@ -114,7 +114,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
-            let mut decision =
+            let decision =
                 self.decide(in_time.as_ref().unwrap_or(&request), self.clock.now(), Mode::Charge).await?;
             // Any trip to the store takes time: without any to wait, no answer would be in time.
             let now = if deadline == Some(begun) { begun } else { self.clock.now() };
@@ -128,7 +128,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                     return Err(AcquireError::Deadline(decision.into_owned()));
                 }
                 if !delay.is_zero() {
-                    self.wait_for_turn(&mut decision, now + delay).await;
+                    self.wait_for_turn(&decision, now + delay).await;
                 }
                 return Ok(decision);
             }
@@ -175,7 +175,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     }
 
     /// Sleeps until this instant, and renews the leases that the decision holds meanwhile.
-    async fn wait_for_turn(&self, decision: &mut Decision<'_>, turn: Timestamp) {
+    async fn wait_for_turn(&self, decision: &Decision<'_>, turn: Timestamp) {
         let third = decision.renewal_interval();
         let mut pause = third.saturating_sub(self.passed_since(decision));
         loop {

@@ -8,12 +8,12 @@ use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
 const TRIES: usize = 8;
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Takes as many units as are left, but at most the cost of `request`. Returns how many units it took, and the
-    /// decision on them. If no unit is left, it returns zero and the refusal of a single unit, whose
-    /// [`retry_after`](Decision::retry_after) says when there will be one.
+    /// Takes as many units as are left, but at most the cost of `request`. [`Decision::granted`] says how many it took. If no
+    /// unit is left, it returns the refusal of a single unit, whose [`retry_after`](Decision::retry_after) says when there will
+    /// be one.
     ///
     /// If the whole cost fits, this takes one round trip like [`check`](Self::check); otherwise usually two. Under
-    /// contention it makes up to eight attempts, each with what was left at the one before. It may then return zero
+    /// contention it makes up to eight attempts, each with what was left at the one before. It may then refuse
     /// although something is left, but it never takes more than there is.
     ///
     /// ```
@@ -21,8 +21,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
     /// let jobs = vec!["job"; 250];
-    /// let (units, _) = limiter.take_up_to(Request::new("queue").cost(jobs.len() as u64)).await?;
-    /// for job in jobs.iter().take(units as usize) {
+    /// let decision = limiter.take_up_to(Request::new("queue").cost(jobs.len() as u64)).await?;
+    /// for job in jobs.iter().take(decision.granted() as usize) {
     ///     println!("{job}");
     /// }
     /// # Ok(())
@@ -34,21 +34,21 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// # Several keys
     /// If not all units fit, every key is charged the same number of units, at most the least of their costs. Keys that cost
-    /// nothing stay free. If all units fit and the costs differ, it returns the largest.
+    /// nothing stay free. If all units fit and the costs differ, `granted` is the largest.
     pub async fn take_up_to<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
-    ) -> Result<(u64, Decision<'l>), CheckError> {
+    ) -> Result<Decision<'l>, CheckError> {
         let mut request = request.into();
         for _ in 1..TRIES {
             let decision = self.decide(&request, self.clock.now(), Mode::Charge).await?;
             match left_of(&decision) {
                 Some(units) => request = request.cost_at_most(units),
-                None => return Ok((taken(&decision), self.counted(&request, decision).await)),
+                None => return Ok(self.counted(&request, decision).await),
             }
         }
         let decision = self.decide(&request, self.clock.now(), Mode::Charge).await?;
-        Ok((taken(&decision), self.counted(&request, decision).await))
+        Ok(self.counted(&request, decision).await)
     }
 }
 
@@ -60,7 +60,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     pub fn take_up_to_now<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
-    ) -> Result<(u64, Decision<'l>), CheckError> {
+    ) -> Result<Decision<'l>, CheckError> {
         let mut request = request.into();
         for _ in 1..TRIES {
             let mut decision = self.decide_now(request.clone(), Mode::Charge, Refusals::Ignore)?;
@@ -68,12 +68,11 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
                 Some(units) => request = request.cost_at_most(units),
                 None => {
                     self.counted_now(&request, &mut decision);
-                    return Ok((taken(&decision), decision));
+                    return Ok(decision);
                 }
             }
         }
-        let decision = self.check_now(request)?;
-        Ok((taken(&decision), decision))
+        self.check_now(request)
     }
 }
 
@@ -85,9 +84,4 @@ fn left_of(decision: &Decision<'_>) -> Option<u64> {
     let most = counting().map(|limit| limit.cost()).max().unwrap_or(0);
     let left = counting().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
     (!decision.allowed() && most > 1).then(|| left.clamp(1, most - 1))
-}
-
-/// How many units were taken.
-fn taken(decision: &Decision<'_>) -> u64 {
-    if decision.allowed() { decision.each().map(|limit| limit.cost()).max().unwrap_or(0) } else { 0 }
 }

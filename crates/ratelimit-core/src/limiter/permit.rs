@@ -23,8 +23,8 @@ use crate::{Applied, Clock, CounterStore, Decision, ErrorKind, StoreError};
 ///
 /// Dropping a permit releases its units in that task. If the store does not answer, and has certainly
 /// released nothing, the task repeats the release as often as renewals that have failed, until it
-/// succeeds or the lease has ended. It does not repeat one that may have been applied: other holders may have the same
-/// receipt, and a second release would take their units. The lease then ends by itself.
+/// succeeds or the lease has ended. One that may have been applied is not repeated, because a second one could take units of
+/// others. The lease then ends by itself.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -43,6 +43,7 @@ use crate::{Applied, Clock, CounterStore, Decision, ErrorKind, StoreError};
 /// ```
 #[must_use = "dropping it releases what it holds"]
 pub struct Permit {
+    decision: Arc<Decision<'static>>,
     release: Option<oneshot::Sender<oneshot::Sender<Result<(), StoreError>>>>,
     is_lost: Arc<AtomicBool>,
 }
@@ -57,9 +58,9 @@ impl<S: CounterStore + 'static, C: Clock + 'static> RateLimiter<S, C> {
     pub fn hold(self: &Arc<Self>, decision: Decision<'_>) -> Permit {
         let (release, released) = oneshot::channel();
         let is_lost = Arc::new(AtomicBool::new(false));
-        let permit = Permit { release: Some(release), is_lost: is_lost.clone() };
-        tokio::spawn(hold(self.clone(), decision.into_owned(), released, is_lost));
-        permit
+        let decision = Arc::new(decision.into_owned());
+        tokio::spawn(hold(self.clone(), decision.clone(), released, is_lost.clone()));
+        Permit { decision, release: Some(release), is_lost }
     }
 }
 
@@ -78,8 +79,14 @@ impl Permit {
         })
     }
 
+    /// The decision whose units it holds, for example to [settle](RateLimiter::settle) what was used under other limits.
+    pub fn decision(&self) -> &Decision<'static> {
+        &self.decision
+    }
+
     /// Whether a lease has ended because it could not be renewed in time, so that another request may hold the same
-    /// units. The permit notices this at its next attempt to renew the lease.
+    /// units. Also if the units were given back, by a call with this decision or a clone of it. The permit notices this at
+    /// its next attempt to renew the lease.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
@@ -97,7 +104,7 @@ const ATTEMPTS: u32 = 8;
 /// Renews the leases until the permit is released or dropped, and then releases them.
 async fn hold<S: CounterStore, C: Clock>(
     limiter: Arc<RateLimiter<S, C>>,
-    mut decision: Decision<'static>,
+    decision: Arc<Decision<'static>>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
     is_lost: Arc<AtomicBool>,
 ) {
@@ -109,7 +116,7 @@ async fn hold<S: CounterStore, C: Clock>(
             break reply;
         }
         let begun = Instant::now();
-        pause = match limiter.renew(&mut decision).await {
+        pause = match limiter.renew(&decision).await {
             Ok(true) => third,
             // Several more attempts before the lease ends.
             Err(error) if error.applied() == Applied::No => third / ATTEMPTS,
@@ -124,7 +131,7 @@ async fn hold<S: CounterStore, C: Clock>(
     };
     let mut reply = reply.ok();
     // After the longest lease nothing is held any more.
-    let end = Instant::now() + decision.held_leases().max().unwrap_or_default();
+    let end = Instant::now() + decision.lease_lengths().max().unwrap_or_default();
     loop {
         let outcome = limiter.release(&decision).await;
         // A repeat of a release that was applied would take units of others that were charged at the same instant.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::RateLimiter;
 use crate::store::at_once;
-use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
+use crate::{Algorithm, Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Releases what `decision` holds under concurrency limits ([`Algorithm::Concurrency`](crate::Algorithm::Concurrency)).
     /// What it charged under other limits stays charged.
     ///
-    /// Does nothing if the lease has ended. Release a decision only once, as with [`refund`](Self::refund).
+    /// Does nothing if the lease has ended, or if the units were given back before, as with [`refund`](Self::refund).
     ///
     /// With the feature `tokio`, a `Permit` does this for you: it renews the lease, and releases the units when it is
     /// dropped.
@@ -32,19 +32,14 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// # Errors
     /// If the store did not answer. The lease then ends by itself.
     pub async fn release(&self, decision: &Decision<'_>) -> Result<(), StoreError> {
-        let keys = decision.charged_keys();
-        let refunds = decision.leases(&keys).refunds;
-        if refunds.is_empty() {
-            return Ok(());
-        }
-        self.store.refund(self.clock.now(), &refunds).await?;
-        self.waiters.wake(&refunds);
-        Ok(())
+        self.settle_each(decision, |limit| (limit.rule().algorithm() == Algorithm::Concurrency).then_some(0))
+            .await
     }
 
     /// Renews the leases of the units that `decision` holds under concurrency limits: each lease starts again now.
-    /// Returns `false` if a lease has ended, so that another request may have taken its units. Returns `true` if all
-    /// leases are renewed, or if the decision holds nothing.
+    /// Returns `false` if a lease has ended or its units were given back, so that another request may have taken them. Returns
+    /// `true` if all leases are renewed, or if the decision has taken nothing under concurrency limits. Clones of the decision
+    /// hold the same units: a renewal by one of them is one for all.
     ///
     /// A renewal charges the units again and then returns the old ones, in two round trips. In between, other requests
     /// may be refused although units are free, but never are too many admitted. If the second trip fails, the old units
@@ -52,25 +47,23 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// the clocks of holders may differ, and a store may be slow.
     ///
     /// Do not drop the future before it completes: units that it has charged are then held until their lease ends, and
-    /// `decision` does not know them.
+    /// `decision` does not know them. If the decision is released meanwhile, the renewal returns its own units.
     ///
     /// # Errors
     /// If the store did not answer, or its [fallback](crate::layers::Fallback) has admitted the renewal without counting it.
     /// Try again before the lease ends.
-    pub async fn renew(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
+    pub async fn renew(&self, decision: &Decision<'_>) -> Result<bool, StoreError> {
         let (keys, now) = (decision.charged_keys(), self.clock.now());
-        let mut leases = decision.leases(&keys);
+        let leases = decision.leases(&keys);
         if let Some(outcome) = leases.outcome_without_renewal(now, self.store.promises().time) {
             return Ok(outcome);
         }
-        let answer = self.store.claim(Claims::known(now, Mode::Force, &leases.claims)).await?;
-        let is_renewed = leases.complete(&answer)?;
+        let claims = decision.claims(&keys, leases.charges());
+        let answer = self.store.claim(Claims::known(now, Mode::Force, &claims)).await?;
+        drop(claims);
+        let (is_renewed, back) = decision.renewed(&keys, leases, &answer)?;
         // If this fails, the units stay taken until their lease ends.
-        let _ = self.store.refund(self.clock.now(), &leases.refunds).await;
-        drop(leases);
-        if is_renewed {
-            decision.set_leases(&answer.verdicts);
-        }
+        let _ = self.store.refund(self.clock.now(), &decision.refunds(&keys, &back)).await;
         Ok(is_renewed)
     }
 
@@ -94,7 +87,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// # Errors
     /// If the store has forgotten the meter and has no room for another.
-    pub fn renew_now(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
+    pub fn renew_now(&self, decision: &Decision<'_>) -> Result<bool, StoreError> {
         at_once(self.renew(decision))?
     }
 }

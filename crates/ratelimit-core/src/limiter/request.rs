@@ -68,7 +68,9 @@ impl<'k, 'l> Request<'k, 'l> {
 
     /// Sets the cost to `units` instead of one; of a request with several keys, the cost of each key that it has so far.
     ///
-    /// A cost of zero charges nothing, and always fits unless the key is [banned](crate::Algorithm::Ban).
+    /// A cost of zero leaves every count as it was, and always fits unless the key is [banned](crate::Algorithm::Ban). Use it
+    /// if you know nothing of the cost before the work: you can [settle](crate::RateLimiter::settle) the decision at its true
+    /// cost.
     #[must_use]
     #[inline]
     pub fn cost(self, units: u64) -> Self {
