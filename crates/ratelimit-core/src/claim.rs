@@ -36,6 +36,8 @@ pub enum InvalidClaims {
     /// Two claims are on the same meter: the request has one key twice, under limits of the same
     /// [scope](crate::Limit::scope).
     SameMeterTwice,
+    /// A key is to be banned, but there is no [ban](crate::Algorithm::Ban) among its limits.
+    NoBan,
 }
 
 impl fmt::Display for InvalidClaims {
@@ -43,6 +45,7 @@ impl fmt::Display for InvalidClaims {
         match self {
             Self::Empty => f.write_str("nothing to check: give each key at least one limit"),
             Self::TooMany => write!(f, "too many limits in one check: at most {MAX_CLAIMS}"),
+            Self::NoBan => f.write_str("nothing to ban by: none of the limits is a ban, such as \"ban 1h after 20 in 10min\""),
             Self::SameMeterTwice => f.write_str(
                 "the same key is checked twice under limits of the same kind and period, which would count together: give the limits different names",
             ),

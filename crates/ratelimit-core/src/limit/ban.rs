@@ -123,6 +123,14 @@ impl Ban {
         Ok((cost, Bucket::with_interval(UNIT, cost)?))
     }
 
+    /// The cost of a ban of this length, and a bucket that has room for no longer one.
+    pub(crate) fn claim_of(length: Duration) -> Result<(u64, Bucket), LimitError> {
+        check(length, 1, length)?;
+        let cost = nanos(length).div_ceil(UNIT);
+        // A unit more, because what is left of an earlier ban may be a part of a unit.
+        Ok((cost, Bucket::with_interval(UNIT, cost + 1)?))
+    }
+
     /// The verdict of a ban as a decision shows it: no bound on units, or no units remain.
     pub(crate) fn shown(verdict: &Verdict) -> Verdict {
         let remaining = if verdict.fits { MAX_UNITS } else { 0 };

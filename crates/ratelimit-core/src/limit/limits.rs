@@ -31,6 +31,9 @@ use crate::{LimitError, MAX_CLAIMS};
 /// assert!(error.to_string().starts_with("cannot read limit 2 of"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// There are no limits that admit everything: each check would ask the store in vain, and its decision could name no limit.
+/// For a plan that is not limited, keep an `Option<Limits>`, and check nothing if it is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits(Arc<[Limit]>);
 

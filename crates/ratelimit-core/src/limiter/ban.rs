@@ -1,4 +1,6 @@
-//! Bans: counts refusals, and starts a ban when there were too many.
+//! Bans: counts refusals, and starts a ban when there were too many, or by hand.
+
+use std::time::Duration;
 
 use std::time::Duration;
 
@@ -8,7 +10,8 @@ use crate::decision::Decision;
 use crate::limit::Ban;
 use crate::store::{InProcess, at_once};
 use crate::{
-    Claim, Claims, Clock, CounterStore, Meter, MeterId, Mode, StoreError, SyncCounterStore, Timestamp,
+    Claim, Claims, Clock, CounterStore, ErrorKind, InvalidClaims, Meter, MeterId, Mode, StoreError,
+    SyncCounterStore, Timestamp,
 };
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -44,6 +47,33 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         count_refusal(&self.store, &self.namespace, &self.clock, request, decision).await
     }
 
+    /// Bans the request's keys for this long from now on, whatever they have been refused. A [ban](crate::Algorithm::Ban)
+    /// among the limits of a key refuses it until then, for all limiters that have this limit. A
+    /// [`reset`](Self::reset) lifts it.
+    ///
+    /// A key that is banned for longer already stays banned for as long. The ban does not count as an earlier one of a ban that
+    /// [grows](crate::LimitBuilder::growing). Lengths are rounded up to whole microseconds.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_core::{CheckError, CounterStore, Limits, RateLimiter};
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = RateLimiter::new(store, "100/min; ban 1h after 20 in 10min".parse::<Limits>()?);
+    /// limiter.ban("192.0.2.1", Duration::from_secs(86_400)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If no key has a ban among its limits, if the length is zero or more than 366 days, or if the store did not answer.
+    pub async fn ban<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+        length: Duration,
+    ) -> Result<(), CheckError> {
+        ban(&self.store, &self.namespace, &self.clock, request.into().bans(&self.limits), length).await
+    }
+
     /// Removes the counted refusals and the earlier bans of the request's keys, but not a ban that they have now.
     pub(super) async fn forget_offences(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
         forget_offences(&self.store, &self.namespace, self.clock.now(), request.bans(&self.limits)).await
@@ -62,6 +92,19 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Result<(), StoreError> {
         let store = InProcess(&self.store);
         at_once(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
+    }
+
+    /// [`ban`](Self::ban) without waiting.
+    ///
+    /// # Errors
+    /// Like [`ban`](Self::ban).
+    pub fn ban_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+        length: Duration,
+    ) -> Result<(), CheckError> {
+        let bans = request.into().bans(&self.limits);
+        at_once(ban(&InProcess(&self.store), &self.namespace, &self.clock, bans, length))?
     }
 
     /// [`forget_offences`](Self::forget_offences) without waiting.
@@ -84,6 +127,38 @@ async fn count_refusal(
         let Some(ban) = decision.ban_meters(index) else { continue };
         if let Some(left) = count_one(store, clock, namespace, key, &ban).await? {
             decision.set_banned(index, left);
+        }
+    }
+    Ok(())
+}
+
+async fn ban(
+    store: &impl CounterStore,
+    namespace: &str,
+    clock: &impl Clock,
+    bans: Vec<(&[u8], Ban)>,
+    length: Duration,
+) -> Result<(), CheckError> {
+    let (all, bucket) = Ban::claim_of(length).map_err(CheckError::Length)?;
+    if bans.is_empty() {
+        return Err(InvalidClaims::NoBan.into());
+    }
+    for (key, ban) in bans {
+        let id = MeterId { namespace, scope: &ban.scope, key };
+        let mut cost = all;
+        // What an earlier ban leaves may become less by another one at the same time: each attempt is shorter.
+        while cost > 0 {
+            let only = [claim(id, cost, Meter::Bucket(bucket))];
+            let answer = store.claim(Claims::known(clock.now(), Mode::Charge, &only)).await?;
+            if answer.admitted && !answer.charged {
+                let message =
+                    "the key was not banned: the store did not answer, and its fallback counts nothing";
+                return Err(StoreError::new("a fallback", ErrorKind::Unreachable, message)
+                    .not_applied()
+                    .into());
+            }
+            let left = answer.verdicts.first().map_or(0, |verdict| verdict.remaining);
+            cost = if answer.admitted { 0 } else { left.min(cost - 1) };
         }
     }
     Ok(())

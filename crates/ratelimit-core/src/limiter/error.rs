@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::{Decision, InvalidClaims, StoreError};
+use crate::{Decision, InvalidClaims, LimitError, StoreError};
 
 /// Why a check returns no decision. A refusal is not an error.
 #[non_exhaustive]
@@ -12,6 +12,8 @@ pub enum CheckError {
     Store(StoreError),
     /// The request cannot be checked: it has no limits, too many, or the same meter twice. This is a bug in your program.
     Invalid(InvalidClaims),
+    /// The length of a [ban](crate::RateLimiter::ban) is zero or too long.
+    Length(LimitError),
 }
 
 impl fmt::Display for CheckError {
@@ -19,6 +21,7 @@ impl fmt::Display for CheckError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::Invalid(error) => error.fmt(f),
+            Self::Length(error) => error.fmt(f),
         }
     }
 }
@@ -34,7 +37,7 @@ impl Error for CheckError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Store(error) => error.source(),
-            Self::Invalid(_) => None,
+            Self::Invalid(_) | Self::Length(_) => None,
         }
     }
 }
