@@ -63,7 +63,7 @@
 //!         .cost(Cost::content_length(kibibyte, 8)), // 8 if the length is not known
 //!     // Guessing passwords: only log-ins that failed count.
 //!     Policy::new("log-in", KeySource::client_address(proxies), "5/15min".parse::<Limit>()?)?
-//!         .only(|request| request.method == Method::POST && request.path() == "/login")
+//!         .only(|request| request.method == Method::POST && request.any_path(|path| path == "/login"))
 //!         .charge(Charge::only_if(|outcome| outcome.status() == Some(StatusCode::UNAUTHORIZED))),
 //! ])?
 //! .on_failure(OnFailure::Open);

@@ -108,7 +108,8 @@ impl Policy {
         self
     }
 
-    /// Applies the policy only to requests for which this is true: a route, a method. If you call it twice, both must be true.
+    /// Applies the policy only to requests for which this is true: a route ([`Head::any_path`]), a method. If you call it
+    /// twice, both must be true.
     #[must_use]
     pub fn only(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.condition = Some(match self.condition.take() {
@@ -118,7 +119,7 @@ impl Policy {
         self
     }
 
-    /// Exempts requests for which this is true: health checks, your office's network.
+    /// Exempts requests for which this is true: health checks ([`Head::every_path`]), your office's network.
     #[must_use]
     pub fn except(self, exempt: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.only(move |request| !exempt(request))

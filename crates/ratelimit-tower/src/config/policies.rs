@@ -55,7 +55,7 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
         }
         let own_limits = PolicyLimits::of(policy, &file.plans)?;
         let made = one(policy, &own_limits, &keys)?;
-        policies.push(if file.exempt.is_empty() { made } else { made.except(on(exempt.clone())) });
+        policies.push(if file.exempt.is_empty() { made } else { made.except(on_every(exempt.clone())) });
         limits.insert(policy.name.value.clone(), own_limits);
     }
     if policies.is_empty() {
@@ -147,7 +147,7 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
         if texts.each().is_empty() {
             return Err(Problem::at(&texts.location, "there is no route: omit `routes` to apply to all"));
         }
-        made = made.only(on(Arc::new(routes(texts.each().into_iter())?)));
+        made = made.only(on_any(routes(texts.each().into_iter())?));
     }
     if let Some(missing) = policy.missing {
         made = made.when_missing(missing);
@@ -240,8 +240,14 @@ fn routes<'a>(texts: impl Iterator<Item = (&'a Location, &'a str)>) -> Result<Ro
     Ok(routes)
 }
 
-fn on(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
-    move |request| routes.contain(request.method, request.path())
+/// Whether a policy of these routes is for a request.
+fn on_any(routes: Routes) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
+    move |request| request.any_path(|path| routes.contain(request.method, path))
+}
+
+/// Whether these routes exempt a request.
+fn on_every(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
+    move |request| request.every_path(|path| routes.contain(request.method, path))
 }
 
 fn charge(policy: &file::Policy) -> Result<Charge, Problem> {

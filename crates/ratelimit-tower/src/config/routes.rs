@@ -41,7 +41,7 @@ impl Routes {
 
     /// Whether a request with this method and path is on one of the routes. `GET` includes `HEAD`.
     ///
-    /// The path is compared as sent, as in routers: `//login` and `/%6Cogin` are not `/login`.
+    /// Paths are compared as in routers: `//login` and `/%6Cogin` are not `/login`.
     pub(crate) fn contain(&self, method: &Method, path: &str) -> bool {
         self.paths.iter().any(|(known, paths)| {
             let is_meant = match known {

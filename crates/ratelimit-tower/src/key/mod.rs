@@ -102,7 +102,8 @@ impl KeySource {
         Self(Source::Bearer)
     }
 
-    /// The path as the client sent it ([`Head::path`]): for gRPC, and for services whose paths contain no variables.
+    /// The path that the service handles ([`Head::path`]): for gRPC, and for services whose paths contain no variables. If a
+    /// middleware normalises paths, add the layer behind it, so that all spellings of a path have one count.
     pub fn path() -> Self {
         Self(Source::Path)
     }
