@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::answer::Refused;
 use crate::charge::When;
+use crate::counted::Places;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::policies::Listed;
@@ -22,10 +23,16 @@ pub(crate) struct AllChecks {
     pub(crate) limiter: Arc<dyn Limiter>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) checks: PolicyChecks,
+    /// The policies that a layer around this one has checked.
+    pub(crate) before: Places,
 }
 
-/// The checks of all policies for `request`, or a refusal that needs none.
-pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
+/// The checks of all policies for `request`, except those that have counted it before; or a refusal that needs none.
+pub(crate) fn checks(
+    policies: &Policies,
+    request: &Head<'_>,
+    before: Places,
+) -> Result<PolicyChecks, Refused> {
     let mut checks = PolicyChecks::new();
     match policies.listed(request) {
         Listed::No => {}
@@ -33,7 +40,8 @@ pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyCh
         Listed::Denied => return Err(Refused::denied()),
         Listed::Unknown(absent) => return Err(Refused::absent(absent)),
     }
-    for (index, policy) in policies.policies.iter().enumerate() {
+    for (index, policy) in policies.policies.iter().enumerate().filter(|(index, _)| !before.contains(*index))
+    {
         let mut check = PolicyCheck::new(index);
         match policy.apply(request, &mut check) {
             Applied::Yes => checks.push(check),

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use http::Response;
 use http_body::Body;
-use ratelimit_core::{CounterStore, RateLimiter, SyncCounterStore, SystemClock, Timer};
+use ratelimit_core::{CounterStore, SyncCounterStore, SystemClock, Timer};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
 use crate::limiter::{CheckNow, Core};
 use crate::measured::{BodyTypes, MeasuredBody};
 use crate::shared::Shared;
-use crate::{RateLimit, SharedPolicies};
+use crate::{IntoLimiter, RateLimit, SharedPolicies};
 
 /// Limits the requests to a service, with counts in any store. See the [crate's documentation](crate).
 ///
 /// Cheap to clone; clones share everything. `A` builds the responses to refused requests.
+///
+/// If layers with one limiter, such as clones, are around each other, a policy counts a request once: in the outermost
+/// layer in which it applies.
 ///
 /// # Errors of the service
 /// The layer returns no errors of its own: a refusal is a response. The inner service's errors are passed on.
@@ -33,25 +36,29 @@ impl<S: CounterStore, C: Timer> RateLimitLayer<S, C> {
     /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address (IPv6: to each /64 network).
     /// Pass a [`SharedPolicies`] to replace the policies while the service runs.
     ///
-    /// For a namespace or another clock, pass a [`RateLimiter::without_limits`] in place of the store. If it has limits,
-    /// they do not apply.
+    /// For a namespace or another clock, pass a [`RateLimiter::without_limits`](ratelimit_core::RateLimiter::without_limits)
+    /// in place of the store; to use it elsewhere as well, in an `Arc`. If it has limits, they do not apply.
     ///
     /// If the store is in this process, [`in_process`](Self::in_process) does the same with less work.
-    pub fn new(store: impl Into<RateLimiter<S, C>>, policies: impl Into<SharedPolicies>) -> Self {
-        Self::of(store.into(), None, policies.into())
+    pub fn new(store: impl IntoLimiter<S, C>, policies: impl Into<SharedPolicies>) -> Self {
+        Self::of(store, None, policies.into())
     }
 
     /// Like [`new`](Self::new), for a store in this process: calls it synchronously, without allocating.
-    pub fn in_process(store: impl Into<RateLimiter<S, C>>, policies: impl Into<SharedPolicies>) -> Self
+    pub fn in_process(store: impl IntoLimiter<S, C>, policies: impl Into<SharedPolicies>) -> Self
     where
         S: SyncCounterStore,
     {
         let check_now: CheckNow<S, C> = |limiter, request| limiter.check_now(request);
-        Self::of(store.into(), Some(check_now), policies.into())
+        Self::of(store, Some(check_now), policies.into())
     }
 
-    fn of(limiter: RateLimiter<S, C>, check_now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
-        let core = Arc::new(Core { limiter: Arc::new(limiter), check_now });
+    fn of(
+        store: impl IntoLimiter<S, C>,
+        check_now: Option<CheckNow<S, C>>,
+        policies: SharedPolicies,
+    ) -> Self {
+        let core = Arc::new(Core::new(store.into_limiter(), check_now));
         let bodies = Arc::new(BodyTypes::of_frameworks());
         Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem), bodies }) }
     }
@@ -137,6 +144,7 @@ impl<Inner, S, C, A> Layer<Inner> for RateLimitLayer<S, C, A> {
     type Service = RateLimit<Inner, S, C, A>;
 
     fn layer(&self, inner: Inner) -> Self::Service {
+        self.shared.core.is_used();
         RateLimit::new(inner, self.shared.clone())
     }
 }

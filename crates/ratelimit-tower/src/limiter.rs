@@ -1,6 +1,7 @@
 //! A limiter, and what requests need of it whatever its store and its clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -37,6 +38,9 @@ pub(crate) trait Limiter: Send + Sync {
     /// Whether the store's state is in this process, so that it always answers immediately.
     fn is_in_process(&self) -> bool;
 
+    /// Tells limiters apart.
+    fn id(&self) -> *const ();
+
     fn now(&self) -> Timestamp;
 
     async fn sleep(&self, duration: Duration);
@@ -46,11 +50,32 @@ pub(crate) trait Limiter: Send + Sync {
 pub(crate) struct Core<S, C> {
     pub(crate) limiter: Arc<RateLimiter<S, C>>,
     pub(crate) check_now: Option<CheckNow<S, C>>,
+    /// How many services count with this limiter, as far as is known.
+    users: AtomicUsize,
 }
 
 /// [`RateLimiter::check_now`].
 pub(crate) type CheckNow<S, C> =
     for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
+
+impl<S, C> Core<S, C> {
+    pub(crate) fn new(limiter: Arc<RateLimiter<S, C>>, check_now: Option<CheckNow<S, C>>) -> Self {
+        // Whoever shares the limiter may make other layers of it.
+        let others = Arc::strong_count(&limiter) - 1 + Arc::weak_count(&limiter);
+        Self { limiter, check_now, users: AtomicUsize::new(others) }
+    }
+
+    /// Records that a service is made, which counts with this limiter.
+    pub(crate) fn is_used(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a request can meet this limiter more than once. If not, it needs no mark, which takes an allocation.
+    #[inline]
+    pub(crate) fn can_repeat(&self) -> bool {
+        self.users.load(Ordering::Relaxed) > 1
+    }
+}
 
 impl<S: CounterStore, C: Clock> Core<S, C> {
     /// Checks a request synchronously.
@@ -128,6 +153,10 @@ impl<S: CounterStore + 'static, C: Timer + 'static> Limiter for Core<S, C> {
 
     fn is_in_process(&self) -> bool {
         self.check_now.is_some()
+    }
+
+    fn id(&self) -> *const () {
+        Arc::as_ptr(&self.limiter).cast()
     }
 
     fn now(&self) -> Timestamp {

@@ -178,6 +178,18 @@ pub(crate) fn exempt(policy: &str, what: &str) {
     seldom!(debug, policy, "a policy does not apply to a request: {what}");
 }
 
+/// Records that two layers around one request have a policy of this name, with different limits. They share a count.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(crate) fn twins(policy: &str) {
+    #[cfg(feature = "tracing")]
+    seldom!(
+        warn,
+        policy,
+        "two layers with one limiter have a policy of this name with different limits, and count together: give them \
+         different names"
+    );
+}
+
 /// Records that a fallback among the layers around the store has decided a request.
 pub(crate) fn degraded() {
     #[cfg(feature = "metrics")]

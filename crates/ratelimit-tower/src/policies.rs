@@ -23,8 +23,8 @@ pub struct Policies {
     pub(crate) shadow: bool,
     deny: Vec<ClientList>,
     allow: Vec<ClientList>,
-    /// The headers to remove from each response: policies settle by them, and clients must not see them.
-    pub(crate) taken: Vec<HeaderName>,
+    /// The headers to remove from each response, and the policies that settle by them: clients must not see them.
+    pub(crate) taken: Vec<(usize, HeaderName)>,
 }
 
 /// What the lists of clients say about a request.
@@ -66,7 +66,10 @@ impl Policies {
 
     /// Creates policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
-        let taken = policies.iter().filter_map(|policy| policy.settles()?.taken_header().cloned()).collect();
+        let taken = policies.iter().enumerate();
+        let taken =
+            taken.filter_map(|(place, policy)| Some((place, policy.settles()?.taken_header()?.clone())));
+        let taken = taken.collect();
         Self {
             policies,
             taken,

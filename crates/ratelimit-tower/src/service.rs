@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use crate::answer::{Answer, Refused};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
+use crate::counted::{self, Counting, Places};
 use crate::future::{ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
 use crate::limiter::{CheckNow, Core};
@@ -55,9 +56,20 @@ where
 
     // The future is written directly where the caller keeps it, and not moved there.
     #[inline(never)]
-    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let shared = &self.shared;
-        match shared.policies.look(|policies| begin(&shared.core, policies, &Head::of(&request))) {
+    fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
+        let (shared, mut mark) = (&self.shared, None);
+        let begun = shared.policies.look(|policies| {
+            let mut counted = Places::default();
+            let begun = begin(&shared.core, policies, &Head::of(&request), &mut counted);
+            if shared.core.can_repeat() && !counted.is_empty() {
+                mark = Some(Counting::new(shared.core.clone(), policies, counted));
+            }
+            begun
+        });
+        if let Some(mark) = mark {
+            mark.mark(request.extensions_mut());
+        }
+        match begun {
             Ok(lines) => ResponseFuture::calling(self.inner.call(request), lines),
             Err(begun) => self.unusual(*begun, request),
         }
@@ -107,25 +119,32 @@ impl From<Verdict> for Box<Unusual> {
     }
 }
 
-/// Decides synchronously if the store can; otherwise starts deciding.
+/// Decides synchronously if the store can; otherwise starts deciding. Adds to `counted` which policies count the request.
 #[inline]
 fn begin<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
+    counted: &mut Places,
 ) -> Begun {
+    let before = if core.can_repeat() { counted::before(&**core, policies, head) } else { Places::default() };
     // The common case is separate, so that no space is reserved for what the others need.
     let (Some(check_now), Some(policy)) = (core.check_now, policies.alone()) else {
-        return begin_any(core, policies, head);
+        return begin_any(core, policies, head, before, counted);
     };
+    if before.contains(0) {
+        return Ok(Lines::default());
+    }
     let mut check = PolicyCheck::new(0);
     match policy.apply(head, &mut check) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
         Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => {
-            begin_checks(core, policies, smallvec![check])
+            counted.insert(0);
+            begin_checks(core, policies, smallvec![check], before)
         }
         Applied::Yes => {
+            counted.insert(0);
             observe::checked();
             begin_alone(core, policies, check_now, &check)
         }
@@ -144,7 +163,7 @@ fn begin_alone<S: CounterStore + 'static, C: Timer + 'static>(
     match core.check_now(check_now, check.request(policies)) {
         Ok(ref decision) => Ok(decided_alone(policies, plan, decision)?),
         Err(error) => {
-            let checks = all_checks(core, policies, smallvec![check.clone()]);
+            let checks = all_checks(core, policies, smallvec![check.clone()], Places::default());
             Err(Box::new(Unusual::Decided(undecided(checks, &error))))
         }
     }
@@ -155,9 +174,14 @@ fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
+    before: Places,
+    counted: &mut Places,
 ) -> Begun {
-    match checks(policies, head) {
-        Ok(checks) => begin_checks(core, policies, checks),
+    match checks(policies, head, before) {
+        Ok(checks) => {
+            *counted = Places::of(&checks);
+            begin_checks(core, policies, checks, before)
+        }
         Err(refused) => Err(Verdict::Refuse(refused).into()),
     }
 }
@@ -167,13 +191,14 @@ fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     checks: PolicyChecks,
+    before: Places,
 ) -> Begun {
     if checks.is_empty() {
         let lines = Lines::default();
         if policies.taken.is_empty() {
             return Ok(lines);
         }
-        let after = After::new(all_checks(core, policies, checks), Some(Checked::default()));
+        let after = After::new(all_checks(core, policies, checks, before), Some(Checked::default()));
         let verdict = Verdict::Pass { lines, delay: Duration::ZERO };
         return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
     }
@@ -190,7 +215,7 @@ fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
     let later = |deciding: BoxFuture<Decided>| {
         Box::new(Unusual::Later(if have_end { Box::pin(RunToEnd::new(deciding)) } else { deciding }))
     };
-    let deciding = decide(all_checks(core, policies, checks));
+    let deciding = decide(all_checks(core, policies, checks, before));
     if core.check_now.is_none() {
         return Err(later(Box::pin(observe::span(deciding))));
     }
@@ -206,8 +231,9 @@ fn all_checks<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     checks: PolicyChecks,
+    before: Places,
 ) -> AllChecks {
-    AllChecks { limiter: core.clone(), policies: policies.clone(), checks }
+    AllChecks { limiter: core.clone(), policies: policies.clone(), checks, before }
 }
 
 async fn decide(checks: AllChecks) -> Decided {
@@ -219,7 +245,7 @@ async fn decide(checks: AllChecks) -> Decided {
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.
 async fn decide_all(
-    AllChecks { limiter, policies, checks }: &AllChecks,
+    AllChecks { limiter, policies, checks, .. }: &AllChecks,
 ) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
     let checked = check_all(&**limiter, policies, checks).await?;
     Ok((decided(policies, checks, &checked), checked.kept(policies, checks)))

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use crate::BoxFuture;
 use crate::charged::Records;
 use crate::check::{AllChecks, CheckBatch, Checked, PolicyChecks, holds, request};
+use crate::counted::Places;
 use crate::limiter::Limiter;
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
@@ -25,6 +26,7 @@ pub(super) struct Pending {
     pub(super) limiter: Arc<dyn Limiter>,
     pub(super) policies: Arc<Policies>,
     pub(super) checks: PolicyChecks,
+    pub(super) before: Places,
     checked: Checked<'static>,
     /// What the handler has recorded, if a policy settles by it.
     pub(super) records: Option<Arc<Records>>,
@@ -54,13 +56,14 @@ impl Watch for CountBytes {
 
 impl Pending {
     pub(super) fn new(checks: AllChecks, checked: Checked<'static>) -> Self {
-        let AllChecks { limiter, policies, checks } = checks;
+        let AllChecks { limiter, policies, checks, before } = checks;
         let held = checked.0.iter().map(|(_, decision)| decision).filter(|decision| holds(decision));
         let permits = held.filter_map(|decision| hold(&*limiter, decision)).collect();
         Self {
             limiter,
             policies,
             checks,
+            before,
             checked,
             permits,
             records: None,

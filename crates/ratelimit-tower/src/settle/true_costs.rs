@@ -32,8 +32,8 @@ impl Pending {
             let units = number(answer.headers(), name);
             costs.push((place, units.map_or_else(|| self.rule(place, settle), |units| units.min(MAX_UNITS))));
         }
-        // Even if the request was refunded or not counted.
-        for name in &self.policies.taken {
+        // Even if the request was refunded or not counted. A layer around this one still needs those of its policies.
+        for (_, name) in self.policies.taken.iter().filter(|(place, _)| !self.before.contains(*place)) {
             answer.headers_mut().remove(name);
         }
         (costs, open)
