@@ -34,6 +34,8 @@ pub struct RateLimitLayer<S, C = SystemClock, A = Problem> {
 impl<S: CounterStore, C: Timer> RateLimitLayer<S, C> {
     /// Counts in this store, under these policies. A [`Limit`](ratelimit_core::Limit) or
     /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address (IPv6: to each /64 network).
+    /// Layers on one store with equal limits, or with policies of one name, count together, in this service and in others:
+    /// give each service a namespace.
     /// Pass a [`SharedPolicies`] to replace the policies while the service runs.
     ///
     /// For a namespace or another clock, pass a [`RateLimiter::without_limits`](ratelimit_core::RateLimiter::without_limits)

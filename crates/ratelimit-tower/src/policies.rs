@@ -8,9 +8,7 @@ use http::HeaderName;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
 use crate::key::Absent;
-use crate::{
-    ClientList, Head, Headers, KeySource, OnFailure, Plan, Policy, PolicyError, TrustedProxies, observe,
-};
+use crate::{ClientList, Head, Headers, OnFailure, Policy, PolicyError, observe};
 
 /// The policies of a service, and what to report to clients.
 ///
@@ -245,16 +243,16 @@ impl SharedPolicies {
     }
 }
 
-/// Applies limits to each peer's address (IPv6: to each /64 network).
+/// Applies limits to each peer's address (IPv6: to each /64 network), as a policy with the name `default`. Different limits
+/// have different counts, also on one store; equal ones count together, as the instances of a service have to. To count
+/// them apart, or to keep the counts when the limits change, create a [`Policy`] with a name.
 impl From<Limits> for SharedPolicies {
     fn from(limits: Limits) -> Self {
-        let by_address = KeySource::client_address(TrustedProxies::none());
-        let policy = Policy::known("default", by_address, Plan::known("default", limits));
-        Policies::known(vec![policy]).into()
+        Policies::known(vec![Policy::plain(limits)]).into()
     }
 }
 
-/// Applies a limit to each peer's address (IPv6: to each /64 network).
+/// Applies a limit to each peer's address, as [several](#impl-From<Limits>-for-SharedPolicies) do.
 impl From<Limit> for SharedPolicies {
     fn from(limit: Limit) -> Self {
         Limits::from(limit).into()

@@ -10,7 +10,7 @@ use crate::charge::When;
 use crate::key::{Absent, KeyBytes};
 use crate::plan::{is_name, shown};
 use crate::policy_check::PolicyCheck;
-use crate::{Charge, Cost, KeySource, Plan, PolicyError, Settle, observe};
+use crate::{Charge, Cost, KeySource, Plan, PolicyError, Settle, TrustedProxies, observe};
 
 type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
@@ -95,6 +95,15 @@ impl Policy {
             shadow: false,
             prefix,
         }
+    }
+
+    /// A policy of these limits alone, by the peer's address. The limits are part of its keys, so that two of them on one
+    /// store do not share a count by accident.
+    pub(crate) fn plain(limits: Limits) -> Self {
+        let mut prefix = KeyBytes::new();
+        prefix.part(format!("default {limits}").as_bytes());
+        let by_address = KeySource::client_address(TrustedProxies::none());
+        Self { prefix, ..Self::known("default", by_address, Plan::known("default", limits)) }
     }
 
     /// Chooses a plan for each request with a closure; if it returns `None`, the policy's own plan applies. The closure
