@@ -28,12 +28,13 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 /// seconds. Numbers above 999,999,999,999,999 are written as this number.
 ///
 /// - `w` is omitted if the period is not a whole number of seconds, is one of the calendar, or does not exist.
-/// - `t` is omitted if waiting will never help.
+/// - `t` is omitted if waiting will never help, and so is `-Reset` of the older families.
+/// - A sliding log frees its units a nanosecond after `t`, so that `t` is never more than `w`. `Retry-After` is then longer.
 /// - A bucket or queue has `burst-units` if its burst differs from `q`.
 /// - A concurrency limit has `qu="concurrent-requests"` instead of `w`.
 /// - A [ban](ratelimit_core::Algorithm::Ban) is listed in `RateLimit` if it refuses, and never in `RateLimit-Policy`.
 ///
-/// A refusal also has `Retry-After`: seconds, rounded up, at least 1, the longest `t` of all; omitted if waiting will
+/// A refusal also has `Retry-After`: seconds, rounded up, at least 1, until the same request fits; omitted if waiting will
 /// never help. The `t` of a concurrency limit counts as at most 1 for this, because units may be released at any moment.
 /// If a policy refuses that charges [by the outcome](crate::Charge::only_if), the policies that charge before the request is
 /// served are not asked, and may refuse after this time.
@@ -219,15 +220,15 @@ impl Fields {
             standings.iter().flat_map(|standing| standing.each().map(move |(_, status)| (standing, status)));
         let Some((standing, status)) = each.min_by_key(rank) else { return };
         let now = standing.decision.now();
-        let wait = window(&status).unwrap_or_else(|| status.reset_after());
-        let reset = match reset {
+        let reset = window(&status).map(|wait| match reset {
             Reset::Seconds => whole_seconds(wait),
             Reset::Milliseconds => rounded_up(wait.as_nanos(), 1_000_000),
             Reset::UnixSeconds => rounded_up(u128::from((now + wait).as_nanos()), 1_000_000_000),
-        };
+        });
         let limit = if status.rule().is_ban() { standing.smallest_limit() } else { status.limit() };
-        let numbers = [limit, status.remaining(), reset].map(field::number);
-        self.others.extend(names.iter().cloned().zip(numbers));
+        let numbers = [Some(limit), Some(status.remaining()), reset];
+        let fields = names.iter().cloned().zip(numbers);
+        self.others.extend(fields.filter_map(|(name, number)| Some((name, field::number(number?)))));
     }
 
     #[inline(never)]
@@ -255,11 +256,21 @@ impl Lines {
 /// The time for which the remaining units have to last. After a refusal, until the same request fits; otherwise until the
 /// limit is as good as new. `None` if that never happens.
 fn window(status: &LimitStatus<'_>) -> Option<Duration> {
-    if !status.allowed() {
-        return status.retry_after();
-    }
-    (status.rule().algorithm() != Algorithm::Total).then(|| status.reset_after())
+    let algorithm = status.rule().algorithm();
+    let wait = match status.allowed() {
+        false => status.retry_after()?,
+        true if algorithm == Algorithm::Total => return None,
+        true => status.reset_after(),
+    };
+    // A log's units count through the end of its period, and leave a nanosecond later.
+    Some(if algorithm == Algorithm::SlidingLog {
+        wait.saturating_sub(TICK).max(TICK.min(wait))
+    } else {
+        wait
+    })
 }
+
+const TICK: Duration = Duration::from_nanos(1);
 
 /// Adds what a refusal also has: when to retry, and that the response must not be cached.
 pub(crate) fn refusal(headers: &mut HeaderMap, retry_after: Option<Duration>) {

@@ -245,3 +245,56 @@ async fn a_total_has_no_window_and_no_time_to_wait() {
     assert_eq!((refused.status(), refused.headers().get("retry-after")), (REFUSED, None));
     assert_eq!(only(refused.headers(), "ratelimit"), r#""all";r=0"#);
 }
+
+/// Waiting does not help, so no field tells a time.
+#[tokio::test]
+async fn a_refusal_for_ever_has_no_reset() {
+    for (limits, cost, admitted) in [("0/s", 1, 0), ("1 in total", 1, 1), ("3/min", 9, 0)] {
+        for reset in [Reset::Seconds, Reset::Milliseconds, Reset::UnixSeconds] {
+            let policy = Policy::new("all", KeySource::everybody(), limit(limits)).unwrap();
+            let policy = policy.cost(Cost::function(move |_| cost));
+            let headers =
+                Headers::of([Family::Draft, Family::RateLimit, Family::XRateLimit]).with_reset(reset);
+            let policies = Policies::new([policy]).unwrap().headers(headers);
+            let service = service(&layer_under(&clock(), policies));
+            assert_eq!(statuses(&service, admitted, &[]).await, vec![200; admitted]);
+            let refusal = send(&service, request(&[])).await;
+            assert_eq!(refusal.status(), REFUSED, "{limits}");
+            assert!(!only(refusal.headers(), "ratelimit").contains("t="), "{limits}");
+            for absent in ["retry-after", "ratelimit-reset", "x-ratelimit-reset"] {
+                assert_eq!(refusal.headers().get(absent), None, "{limits}");
+            }
+            for prefix in ["ratelimit", "x-ratelimit"] {
+                only(refusal.headers(), &format!("{prefix}-limit"));
+                only(refusal.headers(), &format!("{prefix}-remaining"));
+            }
+        }
+    }
+}
+
+/// What an admitted request has left of a total never comes back, either.
+#[tokio::test]
+async fn a_total_has_no_reset() {
+    let headers = Headers::of([Family::RateLimit, Family::XRateLimit]);
+    let service = service(&layer_under(&clock(), everybody(limit("2 in total")).headers(headers)));
+    let admitted = send(&service, request(&[])).await;
+    assert_eq!(admitted.headers().get("ratelimit-reset"), None);
+    assert_eq!(admitted.headers().get("x-ratelimit-reset"), None);
+    assert_eq!(only(admitted.headers(), "ratelimit-remaining"), "1");
+}
+
+/// Limits that forget a unit after their period do so after no more than that.
+#[tokio::test]
+async fn no_window_is_said_to_last_longer_than_its_period() {
+    for limits in ["3/3s log", "3/3s fixed", "3/3s from first request", "3/3s burst 3", "100000/3s log"] {
+        let clock = clock();
+        let service = service(&layer(&clock, limits));
+        for advance in [0, 1, 999, 7, 500] {
+            clock.advance(Duration::from_millis(advance));
+            let answer = send(&service, request(&[])).await;
+            let parameters = &list(answer.headers(), "ratelimit")[0].1;
+            let t = parameters.iter().find(|(name, _)| name == "t").map(|(_, seconds)| *seconds);
+            assert!(t.is_some_and(|seconds| seconds <= 3), "{limits}: {t:?} after {advance} ms");
+        }
+    }
+}
