@@ -4,74 +4,11 @@ use ratelimit_core::{CheckError, Clock, Timestamp};
 
 use crate::key::Absent;
 
-#[cfg(feature = "tracing")]
-mod throttle {
-    //! At most one event of a kind per second, so that a failing store does not flood the log.
-
-    use std::sync::LazyLock;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use ratelimit_core::{Clock, SystemClock};
-
-    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
-    const PERIOD_NANOS: u64 = 1_000_000_000;
-
-    pub(super) struct Throttle {
-        next: AtomicU64,
-        left_out: AtomicU64,
-    }
-
-    impl Throttle {
-        pub(super) const fn new() -> Self {
-            Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
-        }
-
-        /// Returns how many events were omitted since the last one, if another one is due.
-        pub(super) fn pass(&self) -> Option<u64> {
-            self.pass_at(CLOCK.now().as_nanos())
-        }
-
-        fn pass_at(&self, now: u64) -> Option<u64> {
-            let next = self.next.load(Ordering::Relaxed);
-            let is_time = now >= next
-                && self
-                    .next
-                    .compare_exchange(
-                        next,
-                        now.saturating_add(PERIOD_NANOS),
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    )
-                    .is_ok();
-            if is_time {
-                return Some(self.left_out.swap(0, Ordering::Relaxed));
-            }
-            self.left_out.fetch_add(1, Ordering::Relaxed);
-            None
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn one_event_a_second_passes_and_the_rest_is_counted() {
-            let throttle = Throttle::new();
-            assert_eq!(throttle.pass_at(5), Some(0));
-            assert_eq!(throttle.pass_at(6), None);
-            assert_eq!(throttle.pass_at(PERIOD_NANOS + 4), None);
-            assert_eq!(throttle.pass_at(PERIOD_NANOS + 5), Some(2));
-            assert_eq!(throttle.pass_at(PERIOD_NANOS + 6), None);
-        }
-    }
-}
-
 /// An event, at most once per second.
 #[cfg(feature = "tracing")]
 macro_rules! seldom {
     ($level:ident, $($event:tt)*) => {{
-        static THROTTLE: throttle::Throttle = throttle::Throttle::new();
+        static THROTTLE: ratelimit_core::kit::Throttle = ratelimit_core::kit::Throttle::new();
         if let Some(left_out) = THROTTLE.pass() {
             tracing::$level!(left_out, $($event)*);
         }
@@ -149,14 +86,18 @@ pub(crate) fn denied(shadow: bool) {
 
 /// Records that a request does not have what a policy counts by.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
-pub(crate) fn unidentified(policy: &str, absent: Absent) {
+pub(crate) fn unidentified(policy: &str, absent: &Absent) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_unidentified_total", "policy" => policy.to_owned()).increment(1);
     #[cfg(feature = "tracing")]
-    if let Absent::Program(what) = absent {
-        seldom!(error, policy, "a request cannot be counted: {what}");
-    } else {
-        tracing::debug!(policy, "a request does not have the key that it is counted by");
+    match absent {
+        Absent::Program(what) => seldom!(error, policy, "a request cannot be counted: {what}"),
+        Absent::Several(header) => {
+            seldom!(info, policy, %header, "a request has a header more than once of which a policy needs one");
+        }
+        Absent::Client(_) => {
+            tracing::debug!(policy, "a request does not have the key that it is counted by");
+        }
     }
 }
 
@@ -190,12 +131,10 @@ pub(crate) fn twins(policy: &str) {
     );
 }
 
-/// Records that a fallback among the layers around the store has decided a request.
+/// Records that a fallback among the layers around the store has decided a request. The fallback has logged why.
 pub(crate) fn degraded() {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_degraded_total").increment(1);
-    #[cfg(feature = "tracing")]
-    seldom!(warn, "a request was decided by the store's fallback");
 }
 
 /// Records that the store did not decide a request; `answer` says what happens instead: `open` or `closed`.

@@ -160,11 +160,11 @@ impl Policies {
         let mut contain = |lists: &[ClientList], name, several, refuses| {
             lists.iter().any(|list| match list.find(request) {
                 Ok(is_listed) => is_listed,
-                Err(Absent::Client) => false,
-                Err(Absent::Several) => several,
+                Err(Absent::Client(_)) => false,
+                Err(Absent::Several(_)) => several,
                 Err(absent @ Absent::Program(what)) => {
                     if refuses {
-                        observe::unidentified(name, absent);
+                        observe::unidentified(name, &absent);
                         unknown = Some(absent);
                     } else {
                         observe::unlisted(name, what);

@@ -251,21 +251,22 @@ impl Policy {
     /// What to do with a request that does not have what the policy counts by; `None` if it is counted all the same.
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
+        let is_several = matches!(absent, Absent::Several(_));
         // What the program has decided to do with such requests is no mistake.
         let is_wanted = match self.missing {
             Some(Missing::Share) => true,
-            Some(Missing::Exempt) => absent != Absent::Several,
+            Some(Missing::Exempt) => !is_several,
             _ => false,
         };
         if !is_wanted {
-            observe::unidentified(&self.name, absent);
-        } else if let (Some(Missing::Exempt), Absent::Program(what)) = (self.missing, absent) {
+            observe::unidentified(&self.name, &absent);
+        } else if let (Some(Missing::Exempt), Absent::Program(what)) = (self.missing, &absent) {
             observe::exempt(&self.name, what);
         }
-        let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
+        let usual = if matches!(absent, Absent::Client(_)) { Missing::Share } else { Missing::Refuse };
         match self.missing.unwrap_or(usual) {
             Missing::Refuse if self.shadow => Some(Applied::No),
-            Missing::Exempt if absent != Absent::Several || self.shadow => Some(Applied::No),
+            Missing::Exempt if !is_several || self.shadow => Some(Applied::No),
             Missing::Refuse | Missing::Exempt => Some(Applied::Refuse(absent)),
             Missing::Share => {
                 key.absent();

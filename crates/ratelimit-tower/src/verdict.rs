@@ -30,7 +30,7 @@ pub(crate) struct Decided {
 
 impl Refused {
     fn without_limits(reason: Reason) -> Self {
-        Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default() }
+        Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default(), absent: None }
     }
 
     /// The client is in a list of those to refuse.
@@ -40,10 +40,11 @@ impl Refused {
 
     /// The key is missing, so nothing could be charged.
     pub(crate) fn absent(absent: Absent) -> Self {
-        Self::without_limits(match absent {
-            Absent::Client | Absent::Several => Reason::Unidentified,
+        let reason = match absent {
+            Absent::Client(_) | Absent::Several(_) => Reason::Unidentified,
             Absent::Program(_) => Reason::Misconfigured,
-        })
+        };
+        Self { absent: Some(absent), ..Self::without_limits(reason) }
     }
 }
 
@@ -121,6 +122,7 @@ fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decisio
         violated: standings.iter().flat_map(names).cloned().collect(),
         retry_after: retry_after(decision),
         lines: policies.headers.lines(standings),
+        absent: None,
     })
 }
 
@@ -164,5 +166,6 @@ pub(crate) fn failed(policies: &Policies, checks: &[PolicyCheck], error: &CheckE
             .collect(),
         retry_after: Some(retry_after),
         lines: Lines::default(),
+        absent: None,
     })
 }

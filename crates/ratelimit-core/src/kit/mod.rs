@@ -1,7 +1,7 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations and errors as text, which bucket is a
-//! ban, and setters of configurations.
+//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations and errors as text, which
+//! bucket is a ban, events that are logged at most once a second, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
@@ -16,6 +16,7 @@ mod owned;
 #[cfg(feature = "tokio")]
 mod run_to_end;
 mod setters;
+mod throttle;
 mod time_source;
 
 #[doc(inline)]
@@ -31,4 +32,5 @@ pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};
 #[cfg(feature = "tokio")]
 pub use run_to_end::RunToEnd;
+pub use throttle::Throttle;
 pub use time_source::TimeSource;

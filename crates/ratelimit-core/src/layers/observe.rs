@@ -34,7 +34,13 @@ pub(super) fn fell_back(error: &StoreError) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_fallback_total", "error.type" => error.kind().as_str()).increment(1);
     #[cfg(feature = "tracing")]
-    tracing::debug!(%error, "the fallback decides");
+    {
+        // Without a breaker, or as long as it stays closed, nothing else says why.
+        static THROTTLE: crate::kit::Throttle = crate::kit::Throttle::new();
+        if let Some(left_out) = THROTTLE.pass() {
+            tracing::warn!(left_out, %error, "the store does not decide: the fallback decides");
+        }
+    }
 }
 
 /// Exports a zero for each change of a breaker: from a counter that begins at one, Prometheus does not see an increase.

@@ -42,7 +42,6 @@ impl Grpc {
             Reason::Unidentified => 16,
             Reason::Misconfigured => 13,
         };
-        // ASCII without control characters or `%`, so it needs no encoding.
         let message = refusal.in_words();
         let mut response = Response::new(body);
         let headers = response.headers_mut();
@@ -51,7 +50,8 @@ impl Grpc {
         headers.insert(CONTENT_TYPE, requested.cloned().unwrap_or(HeaderValue::from_static(GRPC)));
         headers.insert(STATUS, u16::from(code).into());
         let details = STANDARD_NO_PAD.encode(status(code, &message, refusal));
-        for (name, text) in [(MESSAGE, message), (DETAILS, details)] {
+        // ASCII without control characters, so only `%`, which names of headers may contain, needs an encoding.
+        for (name, text) in [(MESSAGE, message.replace('%', "%25")), (DETAILS, details)] {
             if let Ok(value) = HeaderValue::try_from(text) {
                 headers.insert(name, value);
             }

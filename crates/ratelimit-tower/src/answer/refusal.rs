@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use crate::Head;
 use crate::headers::{self, Lines};
+use crate::key::Absent;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,7 +94,13 @@ impl Refusal<'_> {
             }
             (Reason::StoreUnavailable, None) => "try again later".to_owned(),
             (Reason::Denied, _) => "requests of this client are not served".to_owned(),
-            (Reason::Unidentified, _) => "the request does not identify the client".to_owned(),
+            (Reason::Unidentified, _) => match &self.refused.absent {
+                Some(Absent::Several(header)) => {
+                    format!("the request has the header {header} more than once")
+                }
+                Some(Absent::Client(Some(header))) => format!("the request has no header {header}"),
+                _ => "the request does not identify the client".to_owned(),
+            },
             (Reason::Misconfigured, _) => "the request cannot be counted".to_owned(),
         }
     }
@@ -116,4 +123,6 @@ pub(crate) struct Refused {
     pub(crate) violated: Vec<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) lines: Lines,
+    /// What the key lacks, if that is why the request is refused.
+    pub(crate) absent: Option<Absent>,
 }

@@ -37,7 +37,7 @@ impl KeySource {
             Source::Secret(name) => only(request, name).map(|value| key.secret(value)),
             Source::Bearer => {
                 let value = only(request, &AUTHORIZATION)?;
-                key.secret(bearer(value).ok_or(Absent::Client)?);
+                key.secret(bearer(value).ok_or(Absent::Client(None))?);
                 Ok(())
             }
             Source::Path => {
@@ -62,10 +62,14 @@ impl KeySource {
                 let length = key.len();
                 key.choice(0);
                 let extracted = match either.0.extract(request, key) {
-                    Err(Absent::Client | Absent::Program(_)) => {
+                    Err(Absent::Client(_) | Absent::Program(_)) => {
                         key.truncate(length);
                         key.choice(1);
-                        either.1.extract(request, key)
+                        // No single header is to blame.
+                        either.1.extract(request, key).map_err(|absent| match absent {
+                            Absent::Client(_) => Absent::Client(None),
+                            absent => absent,
+                        })
                     }
                     extracted => extracted,
                 };
@@ -87,8 +91,8 @@ fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r [u8], Absent> {
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(value.as_bytes().trim_ascii()),
-        (None, _) => Err(Absent::Client),
-        (Some(_), Some(_)) => Err(Absent::Several),
+        (None, _) => Err(Absent::Client(Some(name.clone()))),
+        (Some(_), Some(_)) => Err(Absent::Several(name.clone())),
     }
 }
 

@@ -45,12 +45,12 @@ type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> Result<(), Absent> + Send
 pub struct KeySource(Source);
 
 /// Why a request has no key: a part that the key is made of is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// The client did not send it.
-    Client,
-    /// The client sent it several times, so it is not known which one the program uses.
-    Several,
+    /// The client did not send it; the header that it is in, if it is in one.
+    Client(Option<HeaderName>),
+    /// The client sent this header several times, so it is not known which one the program uses.
+    Several(HeaderName),
     /// The program did not provide it; the message says what is missing.
     Program(&'static str),
 }
@@ -134,7 +134,7 @@ impl KeySource {
     /// The result of a closure that gets the request's head. `None` counts as missing.
     pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static) -> Self {
         Self::provided(move |request, bytes| {
-            bytes.part(key(request).ok_or(Absent::Client)?.as_ref());
+            bytes.part(key(request).ok_or(Absent::Client(None))?.as_ref());
             Ok(())
         })
     }
