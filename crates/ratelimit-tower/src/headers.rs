@@ -56,8 +56,10 @@ pub struct Headers {
 #[cfg_attr(feature = "config", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Family {
-    /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists with one item per limit.
-    Draft,
+    /// `RateLimit` and `RateLimit-Policy` of draft 11: lists with one item per limit. Named after the draft, because later
+    /// ones may change the fields.
+    #[cfg_attr(feature = "config", serde(rename = "draft-11"))]
+    Draft11,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided. If it is a ban,
     /// `-Limit` is the smallest other limit of the plan, and `-Reset` the end of the ban.
     RateLimit,
@@ -82,7 +84,7 @@ pub enum Reset {
 
 impl Default for Headers {
     fn default() -> Self {
-        Self { families: vec![Family::Draft], reset: Reset::default(), on_admitted: true }
+        Self { families: vec![Family::Draft11], reset: Reset::default(), on_admitted: true }
     }
 }
 
@@ -121,7 +123,7 @@ impl Headers {
         let mut fields = Box::<Fields>::default();
         for family in &self.families {
             match family {
-                Family::Draft => fields.draft(standings),
+                Family::Draft11 => fields.draft(standings),
                 Family::RateLimit => fields.three(standings, self.reset, &THREE),
                 Family::XRateLimit => fields.three(standings, self.reset, &X_THREE),
             }

@@ -259,6 +259,13 @@ impl From<Limit> for SharedPolicies {
     }
 }
 
+/// Shares a copy of the policies.
+impl From<&Policies> for SharedPolicies {
+    fn from(policies: &Policies) -> Self {
+        policies.clone().into()
+    }
+}
+
 impl From<Policies> for SharedPolicies {
     fn from(policies: Policies) -> Self {
         Self(Arc::new(CurrentPolicies { first: Arc::new(policies), later: OnceLock::new() }))

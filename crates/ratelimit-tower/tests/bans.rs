@@ -28,6 +28,7 @@ async fn a_client_that_goes_on_is_banned_and_told_for_how_long() {
     assert_eq!((refusal.status(), only(refusal.headers(), "retry-after")), (REFUSED, "600"));
     let body = text(refusal).await;
     assert!(body.contains(r#""log-in:ban""#) && body.contains("refused for 600 seconds"), "{body}");
+    assert!(body.contains("#abnormal-usage-detected") && body.contains("abnormal request pattern"), "{body}");
     clock.advance(Duration::from_secs(300));
     let refusal = send(&service, request(&[])).await;
     assert_eq!(only(refusal.headers(), "retry-after"), "300");

@@ -49,6 +49,8 @@ async fn a_refusal_is_resource_exhausted_with_retry_info() {
     check(address, None).await.unwrap();
     let status = check(address, None).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "try again in 60 seconds"));
+    // Of a response that is all trailers, a client finds it in the metadata of the status.
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "59750");
     let details = status.get_error_details();
     assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(59_750)));
     let violations = &details.quota_failure().unwrap().violations;
@@ -74,6 +76,8 @@ async fn other_refusals_have_their_own_codes() {
         let address = serve(Policies::new([policy]).unwrap(), &clock).await;
         let status = check(address, user).await.err().unwrap_or_else(|| Status::ok(""));
         assert_eq!(status.code(), code);
+        let pushback = status.metadata().get("grpc-retry-pushback-ms").map(|value| value.to_str().unwrap());
+        assert_eq!(pushback, (code != Code::Ok).then_some("-1"), "waiting does not help: {code}");
         assert!(status.get_error_details().retry_info().is_none());
     }
 }
@@ -121,4 +125,22 @@ async fn grpc_requests_get_grpc_answers_by_default() {
     // A refusal with the status 200 would be stored in a cache.
     let answer = send(&service, request(&[("content-type", "application/grpc")])).await;
     assert_eq!((answer.status().as_u16(), only(answer.headers(), "cache-control")), (429, "no-store"));
+}
+
+/// A client waits as long as the server says, and not at all if that is longer than the field can tell.
+#[tokio::test]
+async fn retries_are_pushed_back_until_they_fit() {
+    for (limits, pushed_back) in [
+        ("1/min fixed", "60000"),
+        ("1000000/s burst 1", "1"), // a microsecond, rounded up
+        ("1/24d fixed", "1382400000"),
+        ("1/1000d fixed", "-1"),
+        ("0/s", "-1"),
+    ] {
+        let service = service(&layer(&clock(), limits));
+        send(&service, grpc_request("application/grpc")).await;
+        let refusal = send(&service, grpc_request("application/grpc")).await;
+        assert_eq!(only(refusal.headers(), "grpc-status"), "8");
+        assert_eq!(only(refusal.headers(), "grpc-retry-pushback-ms"), pushed_back, "{limits}");
+    }
 }

@@ -254,7 +254,7 @@ async fn a_refusal_for_ever_has_no_reset() {
             let policy = Policy::new("all", KeySource::everybody(), limit(limits)).unwrap();
             let policy = policy.cost(Cost::function(move |_| cost));
             let headers =
-                Headers::of([Family::Draft, Family::RateLimit, Family::XRateLimit]).with_reset(reset);
+                Headers::of([Family::Draft11, Family::RateLimit, Family::XRateLimit]).with_reset(reset);
             let policies = Policies::new([policy]).unwrap().headers(headers);
             let service = service(&layer_under(&clock(), policies));
             assert_eq!(statuses(&service, admitted, &[]).await, vec![200; admitted]);

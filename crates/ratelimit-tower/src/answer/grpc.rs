@@ -1,5 +1,7 @@
 //! Refusals for gRPC.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
@@ -12,6 +14,8 @@ const GRPC: &str = "application/grpc";
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+/// Milliseconds until a client may retry by its retry policy; negative: never (gRFC A6).
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// Answers every refused request in gRPC's form: for services whose bodies are always gRPC, such as tonic's.
 ///
@@ -23,7 +27,8 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 /// - `INTERNAL` (13) for mistakes in the program.
 ///
 /// `grpc-status-details-bin` contains a `google.rpc.Status` with a `RetryInfo` (to the nanosecond; omitted if waiting does
-/// not help) and, if a limit refuses, a `QuotaFailure` that names the limits.
+/// not help) and, if a limit refuses, a `QuotaFailure` that names the limits. `grpc-retry-pushback-ms` makes a client with a
+/// retry policy wait as long; -1, with which it does not retry, if waiting does not help or takes more than 24 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grpc;
 
@@ -49,6 +54,7 @@ impl Grpc {
             refusal.request().headers.get(CONTENT_TYPE).filter(|_| is_grpc(refusal.request().headers));
         headers.insert(CONTENT_TYPE, requested.cloned().unwrap_or(HeaderValue::from_static(GRPC)));
         headers.insert(STATUS, u16::from(code).into());
+        headers.insert(PUSHBACK, pushback(refusal.retry_after()).into());
         let details = STANDARD_NO_PAD.encode(status(code, &message, refusal));
         // ASCII without control characters, so only `%`, which names of headers may contain, needs an encoding.
         for (name, text) in [(MESSAGE, message.replace('%', "%25")), (DETAILS, details)] {
@@ -58,6 +64,12 @@ impl Grpc {
         }
         response
     }
+}
+
+/// The value of [`PUSHBACK`], rounded up.
+fn pushback(wait: Option<Duration>) -> i32 {
+    let milliseconds = wait.map(|wait| wait.as_nanos().div_ceil(1_000_000));
+    milliseconds.and_then(|milliseconds| i32::try_from(milliseconds).ok()).unwrap_or(-1)
 }
 
 /// Whether these are the headers of a gRPC (or gRPC-Web) message.

@@ -23,8 +23,8 @@ use super::{Answer, Grpc, grpc};
 /// }
 /// ```
 ///
-/// The types are those that the draft of the `RateLimit` fields registers: `quota-exceeded` (429) and
-/// `temporary-reduced-capacity` (503, if the store does not answer). 400, 403 and 500 have no type of their own and
+/// The types are those that the draft of the `RateLimit` fields registers: `quota-exceeded` (429), `abnormal-usage-detected`
+/// (429, if the client is banned) and `temporary-reduced-capacity` (503, if the store does not answer). 400, 403 and 500 have no type of their own and
 /// reveal no internals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Problem;
@@ -45,9 +45,13 @@ impl<B: From<Bytes>> Answer<B> for Problem {
 fn body(refusal: &Refusal<'_>) -> String {
     let reason = refusal.reason();
     let (kind, title) = match reason {
-        Reason::QuotaExceeded | Reason::Banned => (
+        Reason::QuotaExceeded => (
             "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "Request cannot be satisfied as assigned quota has been exceeded",
+        ),
+        Reason::Banned => (
+            "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            "Request not satisfied due to detection of abnormal request pattern",
         ),
         Reason::StoreUnavailable => (
             "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",

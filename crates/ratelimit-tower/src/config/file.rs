@@ -215,7 +215,11 @@ impl<T> Visitor<'_> for NumberOrWord<T> {
 
 /// What a request costs.
 #[derive(Debug)]
-pub(super) struct Cost(pub(super) crate::Cost);
+pub(super) enum Cost {
+    Known(crate::Cost),
+    /// The name of one that the program provides.
+    Provided(String),
+}
 
 /// One unit per this many bytes of the body.
 #[derive(Deserialize)]
@@ -228,26 +232,33 @@ struct Bytes {
 
 impl<'de> Deserialize<'de> for Cost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberOrTable;
-        impl<'de> Visitor<'de> for NumberOrTable {
+        struct NumberTableOrName;
+        impl<'de> Visitor<'de> for NumberTableOrName {
             type Value = Cost;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of units of at least 1, or a table with per_bytes and if_unknown")
+                f.write_str(
+                    "a number of units of at least 1, a table with per_bytes and if_unknown, or the name of a cost that the \
+                     program provides",
+                )
             }
 
             fn visit_u64<E: de::Error>(self, units: u64) -> Result<Cost, E> {
                 match units {
                     0 => Err(E::invalid_value(Unexpected::Unsigned(0), &self)),
-                    units => Ok(Cost(crate::Cost::units(units))),
+                    units => Ok(Cost::Known(crate::Cost::units(units))),
                 }
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Cost, E> {
+                Ok(Cost::Provided(name.to_owned()))
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Cost, A::Error> {
                 let Bytes { per_bytes, if_unknown } = Bytes::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Cost(crate::Cost::content_length(per_bytes, if_unknown.get())))
+                Ok(Cost::Known(crate::Cost::content_length(per_bytes, if_unknown.get())))
             }
         }
-        deserializer.deserialize_any(NumberOrTable)
+        deserializer.deserialize_any(NumberTableOrName)
     }
 }

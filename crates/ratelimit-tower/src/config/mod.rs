@@ -12,7 +12,7 @@
 //! ipv6_prefix = 64
 //!
 //! [headers]
-//! families = ["draft"]                  # and "ratelimit", "x-ratelimit"
+//! families = ["draft-11"]               # and "ratelimit", "x-ratelimit"
 //! reset = "seconds"                     # or "milliseconds", "unix-seconds": for the two older families
 //! on_admitted = true
 //!
@@ -36,7 +36,7 @@
 //! [[policies]]
 //! name = "requests"                     # has no limit of its own: it is for requests that have a plan
 //! key = "api-key:x-api-key"
-//! cost = { per_bytes = 1024, if_unknown = 8 } # 1 by default
+//! cost = { per_bytes = 1024, if_unknown = 8 } # 1 by default; or the name of one that the program provides
 //! settle = "response-bytes:1024"         # the true cost, when the request has ended; see below
 //! settle_within = "60s"                 # no limit by default
 //! unsettled = "keep"                    # the default; or "refund", or a number of units

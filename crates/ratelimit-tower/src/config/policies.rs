@@ -15,7 +15,9 @@ use super::routes::Routes;
 use super::settle::settle;
 use super::{PlanName, Provided, file};
 use crate::plan::is_name;
-use crate::{Charge, Family, Grouping, Headers, OnFailure, Plan, Policies, Policy, Reset, TrustedProxies};
+use crate::{
+    Charge, Cost, Family, Grouping, Headers, OnFailure, Plan, Policies, Policy, Reset, TrustedProxies,
+};
 
 /// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
 /// own are read once, from the current directory if their path is relative; [`ConfigFile`](super::ConfigFile) reads them
@@ -134,7 +136,7 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
     };
     let mut made = Policy::known(name, source, plan).charge(charge(policy)?);
     if let Some(cost) = &policy.cost {
-        made = made.cost(cost.0.clone());
+        made = made.cost(cost_of(cost, keys.provided)?);
         if let Some(problem) = limits.each().find_map(|limits| made.never_fits(limits)) {
             return Err(Problem::at(&cost.location, problem));
         }
@@ -162,6 +164,24 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
         made = made.plans(move |request| chosen(&plans, request)?.clone());
     }
     Ok(if policy.shadow { made.in_shadow() } else { made })
+}
+
+fn cost_of(cost: &Located<file::Cost>, provided: &Provided) -> Result<Cost, Problem> {
+    let name = match &cost.value {
+        file::Cost::Known(cost) => return Ok(cost.clone()),
+        file::Cost::Provided(name) => name,
+    };
+    provided.costs.get(name).cloned().ok_or_else(|| {
+        let known: Vec<&str> = provided.costs.keys().map(String::as_str).collect();
+        let advice = match known[..] {
+            [] => "the program provides none (Provided::cost)".to_owned(),
+            _ => format!(
+                "use {}, a number of units, or a table with per_bytes and if_unknown",
+                known.join(", ")
+            ),
+        };
+        Problem::at(&cost.location, format!("unknown cost {name:?}: {advice}"))
+    })
 }
 
 /// Checks that the policy has no setting that does nothing under its limits, or makes them do nothing.
@@ -316,7 +336,7 @@ fn headers(file: &file::Headers) -> Result<Headers, Problem> {
         headers.on_admitted = on_admitted.value;
     }
     if let Some(reset) = &file.reset {
-        let has_reset = headers.families.iter().any(|family| *family != Family::Draft);
+        let has_reset = headers.families.iter().any(|family| *family != Family::Draft11);
         if reset.value != Reset::default() && !has_reset {
             let message =
                 "it is for the families ratelimit and x-ratelimit: add one to headers.families, or remove it";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::KeySource;
+use crate::{Cost, KeySource};
 
 /// Names that a file can use in addition to the built-in ones.
 ///
@@ -27,6 +27,7 @@ use crate::KeySource;
 #[derive(Clone, Debug, Default)]
 pub struct Provided {
     pub(super) keys: BTreeMap<String, KeySource>,
+    pub(super) costs: BTreeMap<String, Cost>,
 }
 
 impl Provided {
@@ -38,6 +39,27 @@ impl Provided {
         let name = name.into();
         let source = source.named(&name);
         self.keys.insert(name, source);
+        self
+    }
+
+    /// Adds a cost that a policy of a file can name: `cost = "rows"`.
+    ///
+    /// ```
+    /// use ratelimit_tower::Cost;
+    /// use ratelimit_tower::config::{Config, Provided};
+    ///
+    /// #[derive(Clone)]
+    /// struct Rows(u64); // put into the request's extensions by middleware
+    ///
+    /// let rows = Cost::function(|request| request.extensions.get::<Rows>().map_or(1, |rows| rows.0));
+    /// let file = "policies: [{name: rows, key: address, limit: 1000/min, cost: rows}]";
+    /// let config = Config::from_yaml_with(file, "limits.yaml", &Provided::default().cost("rows", rows))?;
+    /// # let _ = config;
+    /// # Ok::<(), ratelimit_tower::config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn cost(mut self, name: impl Into<String>, cost: Cost) -> Self {
+        self.costs.insert(name.into(), cost);
         self
     }
 }

@@ -16,7 +16,7 @@ ipv4_prefix = 24
 ipv6_prefix = 56
 
 [headers]
-families = ["draft", "x-ratelimit"]
+families = ["draft-11", "x-ratelimit"]
 reset = "unix-seconds"
 on_admitted = false
 
@@ -53,7 +53,7 @@ client:
   ipv4_prefix: 24
   ipv6_prefix: 56
 headers:
-  families: [draft, x-ratelimit]
+  families: [draft-11, x-ratelimit]
   reset: unix-seconds
   on_admitted: false
 policies:
@@ -88,7 +88,7 @@ fn toml_and_yaml_give_the_same_configuration() {
         "cost: 1 per 1024 bytes, 8 if unknown",
         "by: api-key:x-api-key or address and path",
         r#"plan: {"requests.free": "10/min"}, chooses_plans: true, conditional: true, cost: 1, charge: refund if, missing: Some(Exempt), shadow: true, settle: Some(Settle { source: 1 per 1024 bytes of request and response, within: Some(90s), unsettled: Refund })"#,
-        "families: [Draft, XRateLimit], reset: UnixSeconds, on_admitted: false",
+        "families: [Draft11, XRateLimit], reset: UnixSeconds, on_admitted: false",
         "on_failure: Open",
     ] {
         assert!(said.contains(part), "{part}\nis not in\n{said}");
@@ -167,7 +167,7 @@ fn unknown_and_missing_fields_are_named() {
     );
     check(&toml("[client]\n\ntrusted = []"), "3: client.trusted: unknown field `trusted`");
     check(
-        &toml("[headers]\nfamilies = [\n\"draft\",\n\"old\"]"),
+        &toml("[headers]\nfamilies = [\n\"draft-11\",\n\"old\"]"),
         "4: headers.families[2]: unknown variant `old`",
     );
     check(&toml("\n[[policies]]\nname = \"a\"\n"), "2: policies[1]: missing field `key`");
@@ -367,7 +367,7 @@ fn settings_that_do_nothing_are_errors() {
     Config::from_toml(&with("").replace("\"address\"", "\"address or path\""), "limits.toml").unwrap();
 
     let headers = |lines: &str| format!("[headers]\n{lines}\n{}", with(""));
-    for families in ["", "families = []", "families = [\"draft\"]"] {
+    for families in ["", "families = []", "families = [\"draft-11\"]"] {
         let error = toml(&headers(&format!("reset = \"unix-seconds\"\n{families}")));
         check(&error, "2: headers.reset: it is for the families ratelimit and x-ratelimit");
     }
