@@ -97,15 +97,19 @@
 //! | metric | labels | meaning |
 //! |---|---|---|
 //! | `ratelimit_checks_total` | | requests to which at least one policy applied |
+//! | `ratelimit_policy_checks_total` | `policy` | requests to which this policy applied |
 //! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each limit that refused; `policy` is the limit's name, as in [`Plan`] |
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by, unless [`Missing::Share`] or [`Missing::Exempt`] was set for them; under `Exempt`, requests with the header of their key several times are counted; `deny`, `allow`: requests for which the program did not provide what such a list identifies clients by |
+//! | `ratelimit_unresolved_addresses_total` | `reason` | requests that were counted by the address of a trusted proxy: no other address was in the header (`proxy`), or it was malformed (`malformed`) |
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`) or refused (`closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
 //! | `ratelimit_store_seconds` | | how long the store took, with the layers around it |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
+//! | `ratelimit_config_info` | `file`, `hash` | 1 for the content of a file that is in force, by the beginning of its SHA-256; 0 for those before |
+//! | `ratelimit_config_loaded_timestamp_seconds` | `file` | since when it is in force, in seconds since 1970 |
 //!
 //! The layers around a store have [metrics of their own](ratelimit_core::layers#metrics-and-events).
 //!

@@ -40,9 +40,38 @@ pub(crate) fn answered(begun: Option<Timestamp>, clock: &impl Clock, error: Opti
 }
 
 /// Records that some policy applies to a request.
-pub(crate) fn checked() {
+pub(crate) fn checked<'p>(policies: impl Iterator<Item = &'p Checks>) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_checks_total").increment(1);
+    policies.for_each(Checks::add);
+}
+
+/// The number of checks of one policy. Its name is known before any request, so that counting allocates nothing.
+#[derive(Clone)]
+pub(crate) struct Checks {
+    #[cfg(feature = "metrics")]
+    key: metrics::Key,
+}
+
+impl Checks {
+    #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
+    pub(crate) fn of(policy: &std::sync::Arc<str>) -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            key: {
+                let label = metrics::Label::new("policy", policy.clone());
+                metrics::Key::from_parts("ratelimit_policy_checks_total", vec![label])
+            },
+        }
+    }
+
+    fn add(&self) {
+        #[cfg(feature = "metrics")]
+        {
+            let of = metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
+            metrics::with_recorder(|recorder| recorder.register_counter(&self.key, &of).increment(1));
+        }
+    }
 }
 
 /// Records that a decision admits a request.
@@ -99,6 +128,15 @@ pub(crate) fn unidentified(policy: &str, absent: &Absent) {
             tracing::debug!(policy, "a request does not have the key that it is counted by");
         }
     }
+}
+
+/// Records that a request is counted as that of a trusted proxy: its header has no other address, or is malformed.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn unresolved(reason: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_unresolved_addresses_total", "reason" => reason).increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::debug!(reason, "a request is counted by the address of a trusted proxy");
 }
 
 /// Records that a list of clients does not apply to a request, because the program did not provide what it identifies

@@ -50,6 +50,7 @@ pub struct Policy {
     prefix: KeyBytes,
     source: KeySource,
     name: Arc<str>,
+    checks: observe::Checks,
 }
 
 /// How a policy applies to a request.
@@ -82,8 +83,10 @@ impl Policy {
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
         let mut prefix = KeyBytes::new();
         prefix.part(name.as_bytes());
+        let name: Arc<str> = name.into();
         Self {
-            name: name.into(),
+            checks: observe::Checks::of(&name),
+            name,
             source,
             plan,
             choice: None,
@@ -210,6 +213,11 @@ impl Policy {
 
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Counts its checks.
+    pub(crate) fn checks(&self) -> &observe::Checks {
+        &self.checks
     }
 
     pub(crate) fn is_shadow(&self) -> bool {

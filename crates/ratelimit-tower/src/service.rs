@@ -145,7 +145,7 @@ fn begin<S: CounterStore + 'static, C: Timer + 'static>(
         }
         Applied::Yes => {
             counted.insert(0);
-            observe::checked();
+            observe::checked([policy.checks()].into_iter());
             begin_alone(core, policies, check_now, &check)
         }
     }
@@ -202,7 +202,7 @@ fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
         let verdict = Verdict::Pass { lines, delay: Duration::ZERO };
         return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
     }
-    observe::checked();
+    observe::checked(checks.iter().map(|check| check.policy(policies).checks()));
     if let Some(check_now) = core.check_now
         && let [check] = &checks[..]
         && check.is_usual(policies)

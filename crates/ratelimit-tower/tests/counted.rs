@@ -6,7 +6,10 @@ use http::HeaderName;
 use metrics_util::debugging::DebuggingRecorder;
 use ratelimit_core::{ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
-use ratelimit_tower::{Charge, KeySource, Missing, Plan, Policies, Policy, RateLimitLayer};
+use ratelimit_tower::{
+    Charge, ForwardedHeader, KeySource, Missing, PeerAddress, Plan, Policies, Policy, RateLimitLayer,
+    TrustedProxies,
+};
 
 use support::counters::counted;
 use support::*;
@@ -113,4 +116,116 @@ async fn what_no_decision_admits_is_not_counted_as_admitted() {
     let failed = counted["ratelimit_failures_total answer=shadow"];
     assert!(failed > 0, "{counted:?}");
     assert_eq!(counted["ratelimit_admitted_total"], 200 - failed);
+}
+
+/// Which policies are at work, whatever the number of clients.
+#[tokio::test]
+async fn checks_are_counted_for_each_policy() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let policy = |name: &str| Policy::new(name, KeySource::everybody(), limit("3/min")).unwrap();
+    let some = policy("some").only(|request| request.headers.contains_key("x-user"));
+    let layer =
+        layer_under(&clock(), Policies::new([policy("all"), some, policy("trial").in_shadow()]).unwrap());
+    let service = service(&layer);
+    assert_eq!(statuses(&service, 1, &[("x-user", "ann")]).await, [200]);
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+    layer.policies().replace(Policies::new([policy("alone")]).unwrap());
+    assert_eq!(statuses(&service, 2, &[]).await, [200, 200]);
+    let counted = counted(&recorder.snapshotter());
+    for (policy, checks) in [("all", 4), ("some", 1), ("trial", 4), ("alone", 2)] {
+        assert_eq!(counted[&format!("ratelimit_policy_checks_total policy={policy}")], checks, "{policy}");
+    }
+    assert_eq!(counted["ratelimit_checks_total"], 6);
+}
+
+/// Behind a proxy that is set up wrongly, many clients are counted as one.
+#[tokio::test]
+async fn requests_that_are_counted_as_a_proxy_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let proxies = || TrustedProxies::parse(["10.0.0.0/8"]).unwrap();
+    let single = || proxies().with_header(ForwardedHeader::Single(HeaderName::from_static("x-real-ip")));
+    let elements = || proxies().with_header(ForwardedHeader::Forwarded);
+    for (proxies, peer, headers, reason) in [
+        (proxies(), [10, 0, 0, 1], &[("x-forwarded-for", "192.0.2.7")][..], None),
+        (proxies(), [192, 0, 2, 1], &[("x-forwarded-for", "nonsense")], None), // not a proxy: nobody reads it
+        (proxies(), [10, 0, 0, 1], &[], Some("proxy")),
+        (proxies(), [10, 0, 0, 1], &[("x-forwarded-for", "10.0.0.9")], Some("proxy")),
+        (proxies(), [10, 0, 0, 1], &[("x-forwarded-for", "192.0.2.7, nonsense")], Some("malformed")),
+        (proxies(), [10, 0, 0, 1], &[("x-forwarded-for", "nonsense, 192.0.2.7")], None), // the client's part
+        (elements(), [10, 0, 0, 1], &[("forwarded", "for=unknown")], Some("malformed")),
+        (elements(), [10, 0, 0, 1], &[("forwarded", "for=192.0.2.7")], None),
+        (single(), [10, 0, 0, 1], &[("x-real-ip", "192.0.2.7")], None),
+        (single(), [10, 0, 0, 1], &[("x-real-ip", "10.0.0.9")], Some("proxy")),
+        (single(), [10, 0, 0, 1], &[], Some("proxy")),
+        (single(), [10, 0, 0, 1], &[("x-real-ip", "nonsense")], Some("malformed")),
+        (
+            single(),
+            [10, 0, 0, 1],
+            &[("x-real-ip", "192.0.2.7"), ("x-real-ip", "192.0.2.8")],
+            Some("malformed"),
+        ),
+    ] {
+        let policy = Policy::new("address", KeySource::client_address(proxies), limit("9/min")).unwrap();
+        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
+        let mut request = request(headers);
+        request.extensions_mut().insert(PeerAddress(peer.into()));
+        assert_eq!(send(&service, request).await.status(), 200);
+        let counted = counted(&recorder.snapshotter());
+        for known in ["proxy", "malformed"] {
+            let count = counted.get(&format!("ratelimit_unresolved_addresses_total reason={known}"));
+            assert_eq!(count.copied().unwrap_or(0), u64::from(reason == Some(known)), "{headers:?}");
+        }
+    }
+}
+
+/// Which configuration is in force, and since when: after a deployment, on every instance.
+#[cfg(feature = "config")]
+#[test]
+fn the_configuration_in_force_is_known_by_its_hash_and_its_time() {
+    use metrics_util::debugging::DebugValue;
+    use ratelimit_tower::config::ConfigFile;
+    use sha2::Digest as _;
+
+    let recorder = DebuggingRecorder::new();
+    let gauges = || {
+        let all = recorder.snapshotter().snapshot().into_vec().into_iter();
+        let values = all.filter_map(|(key, _, _, value)| {
+            let DebugValue::Gauge(value) = value else { return None };
+            let (_, key) = key.into_parts();
+            let labels: Vec<_> = key.labels().map(|label| label.value().to_owned()).collect();
+            Some((format!("{} {}", key.name(), labels.join(" ")), value.into_inner()))
+        });
+        values.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.yaml");
+    let text = |quota: u64| format!("policies: [{{name: all, key: everybody, limit: {quota}/min}}]");
+    // As `sha256sum` prints it, of which the beginning is enough.
+    let hash = |text: &str| {
+        let digits = sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        digits[..12].to_owned()
+    };
+    std::fs::write(&path, text(1)).unwrap();
+    metrics::with_local_recorder(&recorder, || {
+        let file = ConfigFile::open(&path).unwrap();
+        assert_eq!(file.hash(), hash(&text(1)));
+        let name = path.display();
+        let info = |text: &str| format!("ratelimit_config_info {name} {}", hash(text));
+        let since = format!("ratelimit_config_loaded_timestamp_seconds {name}");
+        let first = gauges();
+        assert_eq!(first[&info(&text(1))], 1.0);
+        assert!(first[&since] > 1.7e9, "{first:?}");
+        std::fs::write(&path, text(2)).unwrap();
+        file.reload().unwrap();
+        assert_eq!(file.hash(), hash(&text(2)));
+        let second = gauges();
+        assert_eq!((second[&info(&text(1))], second[&info(&text(2))]), (0.0, 1.0));
+        assert!(second[&since] >= first[&since]);
+        // What cannot be used is not in force.
+        std::fs::write(&path, "policies: 7").unwrap();
+        file.reload().unwrap_err();
+        assert_eq!(file.hash(), hash(&text(2)));
+    });
 }

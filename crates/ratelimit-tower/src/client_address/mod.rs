@@ -10,6 +10,8 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
+use crate::observe;
+
 pub use network::{ClientNetwork, Grouping, ParseNetworkError};
 pub(crate) use network::{canonical as canonical_network, parse as parse_network};
 
@@ -104,20 +106,34 @@ impl TrustedProxies {
 
     /// Returns the address of the client that sent a request with these headers over a connection from `peer`.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let peer = peer.to_canonical();
-        if self.networks.is_empty() || !self.trusts(peer) {
-            return peer;
-        }
-        self.walk(peer, headers)
+        self.find(peer, headers).client
     }
 
-    /// The client's address as reported by a trusted peer.
-    fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    /// [`client`](Self::client), for a request that is counted by it.
+    #[inline]
+    pub(crate) fn counted_client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        if self.networks.is_empty() {
+            return peer.to_canonical();
+        }
+        let found = self.find(peer, headers);
+        if found.is_malformed {
+            observe::unresolved("malformed");
+        } else if self.trusts(found.client) {
+            observe::unresolved("proxy");
+        }
+        found.client
+    }
+
+    fn find(&self, peer: IpAddr, headers: &HeaderMap) -> walk::Found {
+        let peer = peer.to_canonical();
+        if !self.trusts(peer) {
+            return walk::Found { client: peer, is_malformed: false };
+        }
         let trusts = |address| self.trusts(address);
         match &self.header {
             ForwardedHeader::XForwardedFor => walk::x_forwarded_for(trusts, peer, headers),
             ForwardedHeader::Forwarded => walk::forwarded(trusts, peer, headers),
-            ForwardedHeader::Single(name) => walk::single(name, headers).unwrap_or(peer),
+            ForwardedHeader::Single(name) => walk::single(name, peer, headers),
         }
     }
 

@@ -15,23 +15,34 @@ const LONGEST_ENTRY: usize = 1_024;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-pub(super) fn x_forwarded_for(trusts: impl Fn(IpAddr) -> bool, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+/// The client that a header reports.
+pub(super) struct Found {
+    pub(super) client: IpAddr,
+    /// Whether an entry is not an address, so that the client is the proxy that wrote it.
+    pub(super) is_malformed: bool,
+}
+
+pub(super) fn x_forwarded_for(trusts: impl Fn(IpAddr) -> bool, peer: IpAddr, headers: &HeaderMap) -> Found {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
     let entries = lines.flat_map(|line| Entries::new(line.as_bytes(), Quotes::Ordinary));
     walk(trusts, peer, entries.map(|text| text.and_then(entry::address)))
 }
 
-pub(super) fn forwarded(trusts: impl Fn(IpAddr) -> bool, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+pub(super) fn forwarded(trusts: impl Fn(IpAddr) -> bool, peer: IpAddr, headers: &HeaderMap) -> Found {
     let lines = headers.get_all(FORWARDED).iter().rev();
     let elements = lines.flat_map(|line| Entries::new(line.as_bytes(), Quotes::HideCommas));
     walk(trusts, peer, elements.map(|text| text.and_then(entry::forwarded_for)))
 }
 
-/// The address in a header that occurs once.
-pub(super) fn single(name: &HeaderName, headers: &HeaderMap) -> Option<IpAddr> {
+/// The address in a header that occurs once; otherwise the peer.
+pub(super) fn single(name: &HeaderName, peer: IpAddr, headers: &HeaderMap) -> Found {
     let mut lines = headers.get_all(name).iter();
-    let line = lines.next().filter(|line| line.len() <= LONGEST_ENTRY)?;
-    if lines.next().is_some() { None } else { entry::address(line.as_bytes()) }
+    let Some(line) = lines.next() else { return Found { client: peer, is_malformed: false } };
+    let address = match lines.next() {
+        None if line.len() <= LONGEST_ENTRY => entry::address(line.as_bytes()),
+        _ => None,
+    };
+    Found { client: address.unwrap_or(peer), is_malformed: address.is_none() }
 }
 
 /// The client: the first address that is not trusted. If there is none, the last address before an entry that is not an
@@ -40,16 +51,16 @@ fn walk(
     trusts: impl Fn(IpAddr) -> bool,
     peer: IpAddr,
     entries: impl Iterator<Item = Option<IpAddr>>,
-) -> IpAddr {
+) -> Found {
     let mut client = peer;
     for address in entries.take(MOST_ENTRIES) {
-        let Some(address) = address else { break };
+        let Some(address) = address else { return Found { client, is_malformed: true } };
         client = address;
         if !trusts(address) {
             break;
         }
     }
-    client
+    Found { client, is_malformed: false }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -73,6 +73,8 @@ struct Inner {
     provided: Provided,
     policies: SharedPolicies,
     config: ArcSwap<Config>,
+    /// The hash of the content that `config` was read from.
+    hash: Mutex<String>,
     /// The file of a list because of which the content of `file` cannot be used.
     failed_list: Mutex<Option<Watched>>,
     replaced: AtomicU64,
@@ -112,12 +114,15 @@ impl ConfigFile {
         let bytes = content.map_err(|error| ConfigError::unreadable(name(&path), error))?;
         let config = understand(&path, &bytes, format, &provided)?;
         observe::no_reloads();
+        let hash = Watched::hash(&bytes);
+        observe::in_force(&name(&path), &hash, None);
         let inner = Inner {
             file,
             format,
             provided,
             policies: config.policies().clone().into(),
             config: ArcSwap::from_pointee(config),
+            hash: Mutex::new(hash),
             failed_list: Mutex::default(),
             replaced: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -138,6 +143,12 @@ impl ConfigFile {
     /// Returns the plan of this name, to put into a request's extensions; `None` if the file currently has no such plan.
     pub fn plan(&self, name: &str) -> Option<PlanName> {
         self.inner.config.load().plan(name)
+    }
+
+    /// The first 12 digits of the SHA-256 of the content that is in force, which `sha256sum` prints for a file. For lists of
+    /// clients in files of their own there is none.
+    pub fn hash(&self) -> String {
+        lock(&self.inner.hash).clone()
     }
 
     /// How often the policies, or the clients of a list, have been replaced since the file was opened.
@@ -207,13 +218,17 @@ impl Inner {
     /// Uses the new content of the file, if it is valid.
     fn replace(&self, content: io::Result<Vec<u8>>) -> Result<(), ConfigError> {
         let path = self.file.path();
-        let mut config = content
-            .map_err(|error| ConfigError::unreadable(name(path), error))
-            .and_then(|bytes| understand(path, &bytes, self.format, &self.provided));
+        let mut config =
+            content.map_err(|error| ConfigError::unreadable(name(path), error)).and_then(|bytes| {
+                let config = understand(path, &bytes, self.format, &self.provided)?;
+                Ok((config, Watched::hash(&bytes)))
+            });
         *lock(&self.failed_list) = config.as_mut().err().and_then(ConfigError::take_failed_list);
-        let config = config?;
+        let (config, hash) = config?;
         self.policies.replace(config.policies().clone());
         self.config.store(Arc::new(config));
+        let before = std::mem::replace(&mut *lock(&self.hash), hash.clone());
+        observe::in_force(&self.file.name(), &hash, (before != hash).then_some(&*before));
         self.replaced(&self.file.name());
         Ok(())
     }

@@ -37,6 +37,11 @@ impl Watched {
         (Self { path, largest, state }, content)
     }
 
+    /// The beginning of the SHA-256 of a content, in hexadecimal digits.
+    pub(super) fn hash(content: &[u8]) -> String {
+        Sha256::digest(content).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

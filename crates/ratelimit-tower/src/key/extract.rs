@@ -16,7 +16,7 @@ impl KeySource {
         match &self.0 {
             Source::Client(proxies) => {
                 let peer = peer_of(request)?;
-                key.network(&proxies.group(proxies.client(peer, request.headers)));
+                key.network(&proxies.group(proxies.counted_client(peer, request.headers)));
                 Ok(())
             }
             _ => self.extract_other(request, key),
