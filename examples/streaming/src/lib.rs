@@ -13,10 +13,10 @@ use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post};
 use futures::{Stream, StreamExt as _};
 use ratelimit_memory::core::Timer;
-use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+use ratelimit_memory::{Limit, MemoryStore};
 use ratelimit_tower::{
-    Charge, Charged, Cost, Head, KeySource, Missing, Policies, Policy, PolicyError, RateLimitLayer, Settle,
-    Unsettled,
+    Charge, Charged, Cost, Head, IntoLimiter, KeySource, Missing, Policies, Policy, PolicyError,
+    RateLimitLayer, Settle, Unsettled,
 };
 use serde::Deserialize;
 
@@ -35,7 +35,7 @@ struct Options {
 /// # Errors
 /// None: the policy is valid.
 pub fn limits<C: Timer>(
-    limiter: impl Into<RateLimiter<MemoryStore, C>>,
+    limiter: impl IntoLimiter<MemoryStore, C>,
     limit: Limit,
     within: Duration,
 ) -> Result<RateLimitLayer<MemoryStore, C>, PolicyError> {
