@@ -34,11 +34,15 @@ pub struct MemoryConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Evict the meter of the sample that would expire first, and among equals the one with the fewest recently charged
-    /// units: so rather that of an idle key than that of a busy one.
+    /// Evict the meter of the sample whose loss matters least. An evicted key starts with an empty count, so it may be
+    /// admitted more than its limit allows. This is rare if the bound is well above the number of keys that are active within
+    /// a period.
     ///
-    /// An evicted key starts with an empty count, so it may be admitted more than its limit allows. This is rare if the
-    /// bound is well above the number of keys that are active within a period.
+    /// A meter that is used up, or a ban, is evicted only if all other meters of the sample, 15, are used up too, and would
+    /// expire later. So a flood of new keys does not free a client that is being refused, unless most of the new keys use up
+    /// their limits as well. A meter counts as used up at the latest when all of its limit is used, and not before more than half
+    /// is, as of its newest charge. Of the others, the one goes first with the least of its limit used and the shortest
+    /// time until it expires (the used share squared, times the time).
     ///
     /// A check never evicts its own meters. If they alone need more room than a shard has, it fails as with `Refuse`; with
     /// `max_keys` of at least 64 this does not happen.

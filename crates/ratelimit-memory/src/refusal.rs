@@ -40,7 +40,7 @@ impl Refusal {
     /// Publishes this meter, or none. Only for the thread that holds the shard's lock.
     pub(crate) fn publish(&self, slot: Option<&Slot>) {
         let (low, high, words) = match slot {
-            Some(slot) => (slot.low, THERE | u64::from(slot.high), slot.state.words()),
+            Some(slot) => (slot.low, THERE | u64::from(slot.kept()), slot.state.words()),
             None => (0, 0, [0; 3]),
         };
         let turn = self.turn.load(Ordering::Relaxed);

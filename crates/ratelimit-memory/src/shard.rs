@@ -7,7 +7,8 @@ use crate::kit::expiry::{forget_second, has_passed};
 use crate::kit::{Demand, Fingerprint, InPlace, LargeStates, Slot};
 use crate::table::{Blocks, STRIDE, SlotIndex, Table};
 
-/// How many meters are compared to find one to evict.
+/// How many meters are compared to find one to evict. If half of the meters are used up, all in the sample are once in
+/// 65,536 times.
 const SAMPLED: usize = 16;
 
 /// How many of the table's buckets one step of the sweep visits at most. It visits that many only if most of them are
@@ -100,9 +101,11 @@ impl Shard {
 
     /// Decides a claim on a meter, and charges it if it is admitted and is not a peek.
     pub(crate) fn claim(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
-        let Some((admitted, verdict)) = self.table.slot_mut(place).claim(demand) else {
+        let slot = self.table.slot_mut(place);
+        let Some((admitted, verdict)) = slot.claim(demand) else {
             return self.claim_other(place, demand);
         };
+        slot.set_limit(verdict.limit);
         self.has_decided(place, admitted, demand);
         (admitted, verdict)
     }
@@ -126,7 +129,7 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn has_decided(&mut self, place: SlotIndex, admitted: bool, demand: Demand<'_>) {
         if !admitted {
-            self.has_refused(place);
+            self.has_refused(place, demand.meter.limit());
         } else if demand.charges() {
             self.has_charged(place);
         }
@@ -156,9 +159,13 @@ impl Shard {
 
     /// Records that a meter has refused. Publishes the refusal if the same meter also was the last one to refuse: if
     /// several meters alternate, publishing would not pay.
+    ///
+    /// The limit may be another one than that of earlier claims.
     #[inline(never)]
-    fn has_refused(&mut self, place: SlotIndex) {
-        let slot = *self.table.slot(place);
+    fn has_refused(&mut self, place: SlotIndex, limit: u64) {
+        let slot = self.table.slot_mut(place);
+        slot.set_limit(limit);
+        let slot = *slot;
         let last = std::mem::replace(&mut self.published.last, slot.low);
         if last == slot.low && !(self.is_published && self.published.slot.is_same(&slot)) {
             (self.is_published, self.has_news) = (true, true);
@@ -189,6 +196,8 @@ impl Shard {
         let decide = |state: &mut State| demand.meter.claim(state, demand.cost, demand.now, demand.mode);
         let decided = self.large.update(slot, decide);
         let (admitted, verdict) = slot.decided(decided, demand);
+        slot.set_limit(verdict.limit);
+        slot.state.record_units(units(&verdict));
         if admitted && demand.charges() {
             self.has_charged(place);
         }
@@ -217,9 +226,11 @@ impl Shard {
                 let mut state = meter.fresh();
                 let decided = meter.claim(&mut state, cost, now, mode);
                 slot = self.large.insert(fingerprint, state);
+                slot.state.record_units(units(&decided.1));
                 slot.decided(decided, demand)
             }
         };
+        slot.set_limit(decided.1.limit);
         self.put(fingerprint, slot);
         decided
     }
@@ -254,6 +265,7 @@ impl Shard {
         });
         if let Some(forget_at) = forget_at {
             // The units that a log still has may count for longer under another lease.
+            slot.state.record_units(slot.state.units().saturating_sub(refund.cost));
             let is_kept = matches!(refund.meter, Meter::Log(_)) && forget_at > Timestamp::EPOCH;
             let earliest = if is_kept { slot.forget_at } else { 0 };
             slot.forget_at = forget_second(forget_at).max(earliest);
@@ -334,14 +346,15 @@ impl Shard {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
         let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
-        let (mut lightest, mut last) = (None::<((u32, u64), SlotIndex)>, start);
+        let (mut lightest, mut last) = (None::<((bool, u128), SlotIndex)>, start);
         for place in taken {
             last = place;
             if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
                 continue;
             }
-            let weight = self.weight(place);
-            if has_passed(weight.0, now) {
+            let slot = self.table.slot(place);
+            let weight = weight(slot, now);
+            if has_passed(slot.forget_at, now) {
                 lightest = Some((weight, place));
                 break;
             }
@@ -353,12 +366,6 @@ impl Shard {
         lightest
             .map(|(_, place)| place)
             .filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
-    }
-
-    /// How much is lost by evicting a meter: compares by its expiry, and among equals by the units that were charged
-    /// recently.
-    fn weight(&self, place: SlotIndex) -> (u32, u64) {
-        (self.table.slot(place).forget_at, self.read(place, recent_units))
     }
 
     fn remove(&mut self, place: SlotIndex) {
@@ -377,13 +384,21 @@ impl Shard {
     }
 }
 
-/// The units of a window's newest segment, those that a bucket owed at its newest charge, or all of a log.
-fn recent_units(state: &State) -> u64 {
-    match state {
-        State::Window(state) => state.counts.first().copied().unwrap_or(0),
-        State::Bucket(state) => state.owed(state.at),
-        State::Log(state) => state.units.len() as u64,
-    }
+/// How much is lost by evicting a meter: more if it is used up than otherwise. Among equals, by the used share of its
+/// limit, squared, times the seconds until it expires. Squared, so that the only unit of a new key does not weigh more
+/// under a long limit than many units under a short one.
+fn weight(slot: &Slot, now: Timestamp) -> (bool, u128) {
+    let used = slot.used();
+    let seconds = u64::from(slot.forget_at).saturating_sub(now.as_nanos() / 1_000_000_000);
+    let used_up = used == Slot::ALL;
+    // So that of two meters with hardly any units the one that expires first goes first.
+    let used = u128::from(used.max(1));
+    (used_up, used * used * u128::from(seconds))
+}
+
+/// The units of its meter that count, as a verdict shows them.
+fn units(verdict: &Verdict) -> u64 {
+    verdict.limit.saturating_sub(verdict.remaining)
 }
 
 #[cfg(test)]

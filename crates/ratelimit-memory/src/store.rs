@@ -65,9 +65,10 @@ use crate::{MemoryConfig, WhenFull};
 /// million meters. With fewer than about 650,000 (650 per shard), the table may be down to 58 % full, because it moves
 /// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit,
 /// and after a burst up to four times as much. A shard with one meter has room for 56, in 2 kB; if there will always be
-/// few meters, configure fewer [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters.
+/// few meters, configure fewer [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters;
+/// [`WhenFull`](crate::WhenFull) says which of them stay when it is reached.
 ///
-/// Instead of keys, the store keeps fingerprints of 96 bits, keyed with secrets that never leave the process. The
+/// Instead of keys, the store compares fingerprints of 96 bits, keyed with secrets that never leave the process. The
 /// probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.
 #[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {

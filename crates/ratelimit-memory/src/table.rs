@@ -160,7 +160,7 @@ impl Table {
     /// Removes a meter.
     pub(crate) fn remove(&mut self, place: SlotIndex) -> Slot {
         let (last, nth) = (place / STRIDE, place % STRIDE);
-        let mut bucket = home(self.slot(place).high, self.buckets());
+        let mut bucket = home(self.slot(place).kept(), self.buckets());
         while bucket != last {
             let tags = &mut self.tags[bucket];
             // A count that has reached its maximum is no longer reliable, and stays.
@@ -205,7 +205,7 @@ impl Table {
         self.tags.truncate(wanted * BLOCK);
         self.tags.shrink_to_fit();
         for (tag, slot) in all {
-            let place = self.take_place_from(home(slot.high, self.buckets()), tag);
+            let place = self.take_place_from(home(slot.kept(), self.buckets()), tag);
             *self.slot_mut(place) = slot;
         }
         idle
@@ -282,7 +282,7 @@ impl Table {
             if tag != 0 {
                 // A meter that stays in its bucket moves to this place or to an earlier one, which has been read already.
                 let slot = self.blocks[bucket / BLOCK][bucket % BLOCK][nth];
-                let home = home(slot.high, self.buckets());
+                let home = home(slot.kept(), self.buckets());
                 // Meters that had passed their home may belong before this bucket. Meters that would pass the end
                 // belong to the beginning, which has not been moved yet.
                 let place = if home < bucket { Err(home) } else { self.append_from(home, tag).ok_or(0) };
@@ -312,7 +312,7 @@ impl Table {
     /// Reads all meters of a block at once, so that reading them one after another does not wait for memory each time.
     fn touch(&self, block: usize) {
         let slots = self.blocks[block].iter().flatten();
-        std::hint::black_box(slots.fold(0, |all, slot| all ^ slot.high));
+        std::hint::black_box(slots.fold(0, |all, slot| all ^ slot.kept()));
     }
 }
 
@@ -410,7 +410,7 @@ mod tests {
     fn colliding_meters_are_found() {
         compare(|key| Fingerprint { low: key.into(), high: u64::from(key / 50) << 32 }, 400, 50_000);
         compare(
-            |key| Fingerprint { low: key.into(), high: u64::from(u32::MAX - key % 2) << 32 },
+            |key| Fingerprint { low: key.into(), high: u64::from(u32::MAX - key % 2 * 64) << 32 },
             400,
             50_000,
         );

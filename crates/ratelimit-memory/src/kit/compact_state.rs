@@ -107,6 +107,26 @@ impl CompactState {
         }
     }
 
+    /// The units that counted at the newest charge. Of a window, all of its units; of a state that is stored elsewhere, what
+    /// was [recorded](Self::record_units).
+    #[inline]
+    pub fn units(&self) -> u64 {
+        let [first, second, third] = self.0;
+        match first >> KIND {
+            ONE_COUNT => second,
+            TWO_COUNTS => second.saturating_add(third),
+            BUCKET => second.saturating_sub(self.at().as_nanos()).div_ceil(third.max(1)),
+            _ => third,
+        }
+    }
+
+    /// Records how many units of a state count that is stored elsewhere. Does nothing for other states.
+    pub fn record_units(&mut self, units: u64) {
+        if self.0[0] >> KIND == ELSEWHERE {
+            self.0[2] = units;
+        }
+    }
+
     /// The number of the state if it is stored elsewhere.
     #[inline]
     pub fn number(&self) -> Option<u32> {

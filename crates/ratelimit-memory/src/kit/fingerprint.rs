@@ -7,22 +7,26 @@ use ratelimit_core::MeterId;
 
 /// Identifies a meter without storing its name: two hashes of the name with unrelated secrets.
 ///
-/// A table stores 96 of the 128 bits; the shard and the tag depend on up to 24 more. With ten million meters, the
-/// probability that two of them share the stored bits is 10<sup>-15</sup>.
+/// A slot stores 90 of the 128 bits; the shard and the tag depend on up to 24 more. With ten million meters, the
+/// probability that two of them share the stored bits and the tag is 10<sup>-15</sup>.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint {
-    /// Stored in a table.
+    /// Stored in a slot.
     pub low: u64,
-    /// From the top: 32 bits that a table stores as well, eight bits for the tag, eight spare bits, and 16 bits for the
-    /// shard.
+    /// From the top: 26 bits that a slot stores as well, six spare bits, eight bits for the tag, eight spare bits, and 16
+    /// bits for the shard.
     pub high: u64,
 }
 
+/// The bits of a slot's word that contain something else.
+pub(super) const SCALE: u32 = 0x3f;
+
 impl Fingerprint {
-    /// The bits of the second hash that a table stores, and that determine where a search begins.
+    /// The bits of the second hash that a slot stores, and that determine where a search begins. The lowest six bits are
+    /// zero.
     #[inline]
     pub fn kept(self) -> u32 {
-        (self.high >> 32) as u32
+        (self.high >> 32) as u32 & !SCALE
     }
 
     /// Eight bits that are not among the stored ones; at least two.

@@ -2,15 +2,17 @@
 
 use ratelimit_core::{Bucket, Meter, Timestamp, Verdict, Window};
 
+use super::fingerprint::SCALE;
 use super::{CompactState, Demand, Fingerprint, InPlace, expiry};
 
-/// A meter: 96 bits of its fingerprint, when it may be removed, and its state.
+/// A meter: 90 bits of its fingerprint, the scale of its limit, when it may be removed, and its state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slot {
     /// The lower half of the fingerprint.
     pub low: u64,
-    /// The [kept](Fingerprint::kept) bits of the upper half.
-    pub high: u32,
+    /// The [kept](Fingerprint::kept) bits of the upper half, and in the lowest six bits the scale of the limit: its binary
+    /// logarithm, rounded down.
+    high: u32,
     /// The second of its [`expiry`].
     pub forget_at: u32,
     /// The state, or the number of a [large](super::LargeStates) one.
@@ -31,10 +33,33 @@ impl Slot {
         Self { low: fingerprint.low, high: fingerprint.kept(), forget_at: 0, state }
     }
 
+    /// The [kept](Fingerprint::kept) bits of its fingerprint.
+    #[inline]
+    pub fn kept(&self) -> u32 {
+        self.high & !SCALE
+    }
+
+    /// Records the limit of the meter, for [`used`](Self::used).
+    #[inline]
+    pub fn set_limit(&mut self, limit: u64) {
+        self.high = self.kept() | limit.max(1).ilog2();
+    }
+
+    /// How much of the limit was used at the newest charge: from zero to [`ALL`](Self::ALL), which means more than half of
+    /// the limit, and always if all of it was. Of a window all units count, also those that are about to leave it.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        let scale = self.high & SCALE;
+        self.state.units().min(1 << scale) << (63 - scale) >> 31
+    }
+
+    /// All of the limit is [used](Self::used).
+    pub const ALL: u64 = 1 << 32;
+
     /// Whether it is the meter with this fingerprint.
     #[inline]
     pub fn is(&self, fingerprint: Fingerprint) -> bool {
-        self.low == fingerprint.low && self.high == fingerprint.kept()
+        self.low == fingerprint.low && self.kept() == fingerprint.kept()
     }
 
     /// Decides a claim, and charges it if it is admitted and is not a peek; `None` if it cannot be decided [in
@@ -72,6 +97,6 @@ impl Slot {
     /// Whether both belong to the same meter.
     #[inline]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.low == other.low && self.high == other.high
+        self.low == other.low && self.kept() == other.kept()
     }
 }

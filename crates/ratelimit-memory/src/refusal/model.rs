@@ -22,7 +22,7 @@ mod published;
 
 fn fingerprint(number: u64) -> Fingerprint {
     // All have the same lower half, so it does not distinguish them.
-    Fingerprint { low: 7, high: number << 32 }
+    Fingerprint { low: 7, high: number << 38 }
 }
 
 fn slot(number: u64) -> Slot {

@@ -13,7 +13,7 @@ fn slot(number: u64) -> Slot {
 }
 
 fn fingerprint(number: u64) -> Fingerprint {
-    Fingerprint { low: number / 2, high: number << 32 }
+    Fingerprint { low: number / 2, high: number << 38 }
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Driver {
 
     /// All of them have the same home and tag, and one of four lower halves.
     fn fingerprint(key: u16) -> Fingerprint {
-        Fingerprint { low: u64::from(key % 4), high: u64::from(key / 4) << 32 }
+        Fingerprint { low: u64::from(key % 4), high: u64::from(key / 4) << 38 }
     }
 
     fn charge(&mut self, key: u16) -> u64 {
@@ -95,7 +95,7 @@ fn due_is_never_after_the_first_expiry_and_sweeps_make_it_exact() {
             let number = random >> 33;
             // Most homes are one of a few, so that many wrap around the end of the table.
             let fingerprint =
-                Fingerprint { low: number % most, high: (u64::from(u32::MAX) - number % 3) << 32 };
+                Fingerprint { low: number % most, high: (u64::from(u32::MAX) - number % 3 * 64) << 32 };
             let text = ["1000/s burst 100", "1000/10s", "1000/min fixed", "1000/min precision 10s"]
                 [number as usize % 4];
             let limit: Limit = text.parse().unwrap();
