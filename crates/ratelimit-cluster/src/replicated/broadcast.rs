@@ -20,6 +20,12 @@ impl<T: Transport> Replicated<T> {
     /// # Errors
     /// If the messages could not be sent. Nothing is lost: the next call sends them.
     pub async fn broadcast(&self, now: Timestamp) -> Result<(), TransportError> {
+        let result = self.broadcast_all(now).await;
+        *lock(&self.outage) = result.as_ref().err().map(ToString::to_string);
+        result
+    }
+
+    async fn broadcast_all(&self, now: Timestamp) -> Result<(), TransportError> {
         self.ledger.expire(now);
         if !self.send_pending(now).await? {
             let heartbeat = {

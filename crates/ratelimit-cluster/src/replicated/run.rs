@@ -10,7 +10,7 @@ use super::transport::Transport;
 
 impl<T: Transport> Replicated<T> {
     /// Receives messages forever, and broadcasts immediately and then each time `interval` has passed. Spawn this as a
-    /// task. After an error it tries again.
+    /// task. After an error it tries again; [`outage`](Self::outage) shows the error.
     pub async fn run<C: Timer>(&self, clock: C, interval: Duration) {
         let broadcast = async {
             loop {

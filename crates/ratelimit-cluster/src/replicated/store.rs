@@ -71,6 +71,8 @@ pub struct Replicated<T> {
     pub(super) ledger: Ledger,
     pub(super) session: Mutex<Session>,
     pub(super) stats: Mutex<ReplicaStats>,
+    /// The error of the latest broadcast.
+    pub(super) outage: Mutex<Option<String>>,
 }
 
 impl<T: Transport> Replicated<T> {
@@ -85,8 +87,8 @@ impl<T: Transport> Replicated<T> {
         let id = config.id.unwrap_or_else(|| u128::from(random()) << 64 | u128::from(random()));
         let session =
             Session::new(NodeId(id.to_be_bytes()), config.history_bytes, u64::from(config.silent_intervals));
-        let (session, stats) = (Mutex::new(session), Mutex::default());
-        Self { transport, config, ledger: Ledger::new(config.max_keys, None), session, stats }
+        let (session, stats, outage) = (Mutex::new(session), Mutex::default(), Mutex::default());
+        Self { transport, config, ledger: Ledger::new(config.max_keys, None), session, stats, outage }
     }
 
     /// The transport of the messages.
@@ -110,9 +112,16 @@ impl<T: Transport> Replicated<T> {
     }
 
     /// Whether this node has received the state of another node, or no other node has sent one. Until then, it broadcasts
-    /// no charges and decides by its own charges only. It does not finish joining while the channel cannot be reached.
+    /// no charges and decides by its own charges only. It does not finish joining while the channel cannot be reached. A
+    /// node that has joined stays so; [`outage`](Self::outage) says whether it reaches the others now.
     pub fn has_joined(&self) -> bool {
         lock(&self.session).joining.is_none()
+    }
+
+    /// The error of the latest [`broadcast`](Self::broadcast), if it failed: the other nodes do not learn what this one
+    /// charges. [`run`](Self::run) tries again each interval, and then sends everything. For a health check or a metric.
+    pub fn outage(&self) -> Option<String> {
+        lock(&self.outage).clone()
     }
 
     /// The numbers of messages that were sent and received.
