@@ -110,7 +110,12 @@ pub(crate) fn from_refusal(line: &str) -> StoreError {
     if says("non-numeric") {
         return corrupt();
     }
-    let (kind, message) = if says("unauthenticated") {
+    let (kind, message) = if line.starts_with('-') {
+        (
+            ErrorKind::Misconfigured,
+            "a Redis server answers there; give the address of a Memcached server, or use a Redis store",
+        )
+    } else if says("unauthenticated") {
         (
             ErrorKind::Denied,
             "it requires a log-in; set `user` and `password` in the URL or in the configuration",

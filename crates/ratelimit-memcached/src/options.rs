@@ -75,7 +75,11 @@ impl MemcachedConfig {
                 }
                 "max_item_size" => config.max_item_size = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
-                "timeout" => config.timeout = option.duration()?,
+                "timeout" => {
+                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
+                    config.timeout =
+                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
+                }
                 _ => return Err(option.unknown(OPTIONS)),
             }
         }

@@ -111,7 +111,11 @@ impl PostgresConfig {
                 }
                 "schema" => option.text().clone_into(&mut config.schema),
                 "time" => config.time = TimeSource::from_option(option)?,
-                "timeout" => config.timeout = option.duration()?,
+                "timeout" => {
+                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
+                    config.timeout =
+                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
+                }
                 name if OF_THE_CLIENT.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),
             }

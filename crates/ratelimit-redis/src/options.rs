@@ -92,7 +92,11 @@ impl RedisConfig {
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
                 "time" => config.time = TimeSource::from_option(option)?,
-                "timeout" => config.timeout = option.duration()?,
+                "timeout" => {
+                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
+                    config.timeout =
+                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
+                }
                 name if of_servers.contains(&name) => {}
                 name @ ("db" | "pass" | "user") => {
                     return Err(error::misconfigured(format!(

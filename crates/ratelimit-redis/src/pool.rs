@@ -5,7 +5,7 @@ use std::ops::DerefMut;
 use deadpool::managed::{Manager, Object, Pool, PoolError};
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::ConnectionLike;
-use redis::{Cmd, RedisError};
+use redis::{Cmd, RedisError, ServerErrorKind};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
@@ -28,7 +28,15 @@ where
                 Ok(connection) => connection.map_err(refused)?,
                 Err(_) => return Err(late()),
             };
-            request(&mut *connection, cmd, deadline).await
+            let reply = request(&mut *connection, cmd, deadline).await;
+            drop(connection);
+            if let Ok(Err(error)) = &reply
+                && error.kind() == ServerErrorKind::ReadOnly.into()
+            {
+                // The server has become a replica. What the pool connects anew leads to the primary, if the address does.
+                self.0.retain(|_, _| false);
+            }
+            reply
         })
     }
 }

@@ -284,6 +284,23 @@ mod pools {
         assert_eq!(used(&store, "k").await, 1);
     }
 
+    /// Otherwise they would be answered `READONLY` for ever.
+    #[tokio::test]
+    async fn a_pool_closes_its_connections_to_a_server_that_has_become_a_replica() {
+        let server = Server::start(&[]).await;
+        let pool = pool(&server.url(), 2).unwrap();
+        let store = RedisStore::with_pool(pool.clone(), config(PATIENCE)).unwrap();
+        let held = pool.get().await.unwrap();
+        assert!(charge(&store).await.unwrap().admitted);
+        drop(held);
+        assert_eq!(pool.status().size, 2);
+        assert!(server.say("REPLICAOF 127.0.0.1 1").contains("+OK"));
+        charge(&store).await.unwrap_err();
+        assert_eq!(pool.status().size, 0, "its connections stay");
+        assert!(server.say("REPLICAOF NO ONE").contains("+OK"));
+        assert!(charge(&store).await.unwrap().admitted);
+    }
+
     #[tokio::test]
     async fn waiting_for_the_pool_of_a_frozen_server_ends_at_the_deadline() {
         let server = Server::start(&[]).await;

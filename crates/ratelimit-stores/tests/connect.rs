@@ -69,3 +69,32 @@ async fn errors_list_the_valid_schemes_and_options() {
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{text}");
     }
 }
+
+#[tokio::test]
+async fn a_time_limit_of_zero_is_a_mistake_of_the_configuration() {
+    for url in [
+        "redis://127.0.0.1:1",
+        "redis+cluster://127.0.0.1:1",
+        "memcached://127.0.0.1:1",
+        "postgres://127.0.0.1:1",
+    ] {
+        for zero in ["0ms", "0s"] {
+            let error = ratelimit_stores::connect(&format!("{url}/?timeout={zero}")).await.err().expect(url);
+            assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+            assert!(error.to_string().contains("`timeout` takes a duration longer than zero"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_address_of_a_redis_is_not_one_of_a_memcached() {
+    let server = ratelimit_testbed::Testbed::from_env().redis().await.unwrap();
+    for log_in in ["", "user:password@"] {
+        let error = ratelimit_stores::connect(&format!("memcached://{log_in}{}", server.address()))
+            .await
+            .err()
+            .unwrap();
+        assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
+        assert!(error.to_string().contains("a Redis server answers there"), "{error}");
+    }
+}

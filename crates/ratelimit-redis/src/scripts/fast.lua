@@ -10,7 +10,7 @@
 local ask, byte = ARGV[1], string.byte
 local way = byte(ask)
 if way > 1 then
-  local spread, unpack, pack, get, call = unpack, struct.unpack, struct.pack, redis.pcall, redis.call
+  local spread, unpack, pack, get, call = unpack or table.unpack, struct.unpack, struct.pack, redis.pcall, redis.call
   local keys, number, place = KEYS, #KEYS, 10
   local values, seen, answers, long, length
   if number > 1 then
