@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{Clock as _, Request, Timestamp};
+use ratelimit_core::{Clock as _, MAX_UNITS, Request, Timestamp};
 use serde::Serialize;
 
 use crate::args::ListArgs;
@@ -95,13 +95,14 @@ impl List {
             // Under several limits, the one that is nearest.
             let nearness = |row: &&LimitRow| {
                 let reset_at = Timestamp::EPOCH + row.reset_after.unwrap_or(Duration::MAX);
-                rank(row.remaining, row.remaining + row.used, reset_at)
+                let remaining = row.remaining.unwrap_or(MAX_UNITS);
+                rank(remaining, remaining + row.used, reset_at)
             };
             let Some(row) = status.limits.iter().min_by_key(nearness) else { continue };
             table.row([
                 row.limit.clone(),
                 row.used.to_string(),
-                row.remaining.to_string(),
+                row.remaining_text(),
                 human_or_never(row.reset_after),
                 human_or_never(row.retry_after),
                 status.key.clone(),

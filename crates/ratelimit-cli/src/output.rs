@@ -62,7 +62,7 @@ pub(crate) fn key_table(status: &KeyStatus) -> String {
             row.quota.to_string(),
             row.burst.map_or("-".to_owned(), |burst| burst.to_string()),
             row.used.to_string(),
-            row.remaining.to_string(),
+            row.remaining_text(),
             human_or_never(row.reset_after),
             human_or_never(row.retry_after),
         ]);

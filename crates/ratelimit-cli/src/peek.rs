@@ -19,7 +19,7 @@ pub(crate) async fn run(
     let mut is_used_up = false;
     for key in keys {
         let status = KeyStatus::of(limiter, key, args.cost).await?;
-        is_used_up |= status.limits.iter().any(|row| row.remaining == 0);
+        is_used_up |= status.limits.iter().any(|row| row.remaining == Some(0));
         output.print(&status, || key_table(&status))?;
     }
     Ok(if args.exit_code && is_used_up { ExitCode::from(NOTHING_REMAINS) } else { ExitCode::SUCCESS })

@@ -47,8 +47,8 @@ impl Reset {
     fn table(&self) -> String {
         let mut table = Table::new(&["LIMIT", "USED BEFORE", "USED NOW", "REMAINING"]);
         for (before, after) in self.before.limits.iter().zip(&self.after.limits) {
-            let numbers = [before.used, after.used, after.remaining].map(|number| number.to_string());
-            table.row([after.limit.clone()].into_iter().chain(numbers));
+            let used = [before.used, after.used].map(|number| number.to_string());
+            table.row([after.limit.clone()].into_iter().chain(used).chain([after.remaining_text()]));
         }
         format!("{}\n{table}", self.key)
     }

@@ -31,7 +31,8 @@ pub(crate) struct LimitRow {
     /// Only of buckets and queues.
     pub(crate) burst: Option<u64>,
     pub(crate) used: u64,
-    pub(crate) remaining: u64,
+    /// `None` under a ban that does not hold: it does not bound the units.
+    pub(crate) remaining: Option<u64>,
     /// `None`: what was used stays used.
     pub(crate) reset_after_seconds: Option<f64>,
     pub(crate) reset_at: Option<String>,
@@ -50,7 +51,7 @@ impl KeyStatus {
         let decision = limiter.would_allow(Request::new(&key.bytes).cost(cost)).await?;
         let now = decision.now();
         let mut limits: Vec<_> = decision.each().map(|status| LimitRow::new(status, now)).collect();
-        if limits.iter().any(|row| row.remaining == 0) {
+        if limits.iter().any(|row| row.remaining == Some(0)) {
             let used = used(limiter, key).await?;
             limits.iter_mut().zip(used).for_each(|(row, used)| row.used = row.used.max(used));
         }
@@ -92,6 +93,11 @@ async fn used(limiter: &Limiter, key: &Key) -> Result<Vec<u64>, CheckError> {
 }
 
 impl LimitRow {
+    /// What remains, in a table.
+    pub(crate) fn remaining_text(&self) -> String {
+        self.remaining.map_or("-".to_owned(), |units| units.to_string())
+    }
+
     fn new(status: LimitStatus<'_>, now: Timestamp) -> Self {
         let limit = status.rule();
         let reset_after = Some(status.reset_after()).filter(|wait| now + *wait < Timestamp::MAX);
@@ -107,7 +113,7 @@ impl LimitRow {
             burst: has_burst.then(|| status.limit()),
             // A ban counts no units, and shows that none remain.
             used: if limit.is_ban() { 0 } else { status.limit() - status.remaining().min(status.limit()) },
-            remaining: status.remaining(),
+            remaining: Some(status.remaining()).filter(|units| *units == 0 || !limit.is_ban()),
             reset_after_seconds: reset_after.map(|wait| wait.as_secs_f64()),
             reset_at: reset_after.map(|wait| rfc3339(now + wait)),
             retry_after_seconds: status.retry_after().map(|wait| wait.as_secs_f64()),

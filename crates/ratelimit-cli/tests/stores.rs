@@ -169,6 +169,9 @@ async fn bans_and_totals(url: &str) {
     assert_eq!(table[3][..5], ["ban 1h after 1 in 1h", "1", "-", "0", "0"].map(str::to_owned));
     let table = rows(&cli.run(&["reset", "-y", "k"]).stdout);
     assert_eq!(table[2..4].iter().map(|row| &*row[1]).collect::<Vec<_>>(), ["3", "0"]);
+    assert_eq!(table[2..4].iter().map(|row| &*row[3]).collect::<Vec<_>>(), ["3", "-"]);
+    let lifted = cli.run(&["peek", "k", "--json"]).only_json();
+    assert!(lifted["limits"][1]["remaining"].is_null(), "{lifted}");
 }
 
 /// The store as a service opens it.
