@@ -61,25 +61,89 @@ pub type Store = Arc<dyn DynCounterStore>;
 /// [`ErrorKind::Misconfigured`] if there is no such store or option, or if its value is not valid. Other kinds if the
 /// server does not answer or denies access. No error quotes the URL, which may contain a password.
 pub async fn connect(url: &str) -> Result<Store, StoreError> {
-    let scheme = url.split([':', '?']).next().unwrap_or(url);
-    match scheme {
-        "memory" => Ok(Arc::new(MemoryStore::with_config(MemoryConfig::from_url(url)?))),
+    Ok(match Address::parse(url)? {
+        Address::Memory(config) => Arc::new(MemoryStore::with_config(config)),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
-        | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
-            Ok(Arc::new(ratelimit_redis::RedisStore::connect(url).await?))
-        }
+        Address::Redis(config) => Arc::new(ratelimit_redis::RedisStore::connect_with(config).await?),
         #[cfg(feature = "memcached")]
-        "memcached" | "memcacheds" | "memcached+unix" => {
-            Ok(Arc::new(ratelimit_memcached::MemcachedStore::connect(url).await?))
+        Address::Memcached(config) => {
+            Arc::new(ratelimit_memcached::MemcachedStore::connect_with(config).await?)
         }
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(ratelimit_postgres::PostgresStore::connect(url).await?)),
-        _ => Err(StoreError::new(
-            "store",
-            ErrorKind::Misconfigured,
-            format!("no store has this URL scheme; use {}", known()),
-        )),
+        Address::Postgres(config) => Arc::new(ratelimit_postgres::PostgresStore::connect_with(config).await?),
+    })
+}
+
+/// Opens the store at `url`, which connects to its servers when a call needs them: for a program that has to start while
+/// they are down. Until they answer, each call is an error, which a [fallback](ratelimit_core::layers::Resilience) replaces
+/// by its decision.
+///
+/// On PostgreSQL it does not create the table: let [`connect`] do so once, or your deployment.
+///
+/// Must be called in a tokio runtime, except for `memory:`.
+///
+/// ```
+/// use ratelimit_stores::core::layers::Resilience;
+/// use ratelimit_stores::{Limit, RateLimiter};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let url = std::env::var("RATE_LIMITS").unwrap_or("memory:".to_owned());
+/// // Four instances of the service run. While the store is down, each admits a quarter.
+/// let store = Resilience::new(ratelimit_stores::lazy(&url)?).fallback(ratelimit_stores::lazy("memory:")?, 4);
+/// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
+/// assert!(limiter.check("user:7").await?.allowed());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Misconfigured`], as [`connect`].
+pub fn lazy(url: &str) -> Result<Store, StoreError> {
+    Ok(match Address::parse(url)? {
+        Address::Memory(config) => Arc::new(MemoryStore::with_config(config)),
+        #[cfg(feature = "redis")]
+        Address::Redis(config) => Arc::new(ratelimit_redis::RedisStore::lazy(config)?),
+        #[cfg(feature = "memcached")]
+        Address::Memcached(config) => Arc::new(ratelimit_memcached::MemcachedStore::lazy(config)?),
+        #[cfg(feature = "postgres")]
+        Address::Postgres(config) => Arc::new(ratelimit_postgres::PostgresStore::lazy(config)?),
+    })
+}
+
+/// The store that a URL names, and its options.
+enum Address {
+    Memory(MemoryConfig),
+    #[cfg(feature = "redis")]
+    Redis(ratelimit_redis::RedisConfig),
+    #[cfg(feature = "memcached")]
+    Memcached(ratelimit_memcached::MemcachedConfig),
+    #[cfg(feature = "postgres")]
+    Postgres(ratelimit_postgres::PostgresConfig),
+}
+
+impl Address {
+    fn parse(url: &str) -> Result<Self, StoreError> {
+        let scheme = url.split([':', '?']).next().unwrap_or(url);
+        match scheme {
+            "memory" => Ok(Self::Memory(MemoryConfig::from_url(url)?)),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
+            | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
+                Ok(Self::Redis(ratelimit_redis::RedisConfig::from_url(url)?))
+            }
+            #[cfg(feature = "memcached")]
+            "memcached" | "memcacheds" | "memcached+unix" => {
+                Ok(Self::Memcached(ratelimit_memcached::MemcachedConfig::from_url(url)?))
+            }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => Ok(Self::Postgres(ratelimit_postgres::PostgresConfig::from_url(url)?)),
+            _ => Err(StoreError::new(
+                "store",
+                ErrorKind::Misconfigured,
+                format!("no store has this URL scheme; use {}", known()),
+            )),
+        }
     }
 }
 
