@@ -61,16 +61,14 @@ pub type Store = Arc<dyn DynCounterStore>;
 /// [`ErrorKind::Misconfigured`] if there is no such store or option, or if its value is not valid. Other kinds if the
 /// server does not answer or denies access. No error quotes the URL, which may contain a password.
 pub async fn connect(url: &str) -> Result<Store, StoreError> {
-    Ok(match Address::parse(url)? {
-        Address::Memory(config) => Arc::new(MemoryStore::with_config(config)),
+    Ok(match Kind::of(url)? {
+        Kind::Memory => Arc::new(MemoryStore::with_config(MemoryConfig::from_url(url)?)),
         #[cfg(feature = "redis")]
-        Address::Redis(config) => Arc::new(ratelimit_redis::RedisStore::connect_with(config).await?),
+        Kind::Redis => Arc::new(ratelimit_redis::RedisStore::connect(url).await?),
         #[cfg(feature = "memcached")]
-        Address::Memcached(config) => {
-            Arc::new(ratelimit_memcached::MemcachedStore::connect_with(config).await?)
-        }
+        Kind::Memcached => Arc::new(ratelimit_memcached::MemcachedStore::connect(url).await?),
         #[cfg(feature = "postgres")]
-        Address::Postgres(config) => Arc::new(ratelimit_postgres::PostgresStore::connect_with(config).await?),
+        Kind::Postgres => Arc::new(ratelimit_postgres::PostgresStore::connect(url).await?),
     })
 }
 
@@ -100,44 +98,47 @@ pub async fn connect(url: &str) -> Result<Store, StoreError> {
 /// # Errors
 /// [`ErrorKind::Misconfigured`], as [`connect`].
 pub fn lazy(url: &str) -> Result<Store, StoreError> {
-    Ok(match Address::parse(url)? {
-        Address::Memory(config) => Arc::new(MemoryStore::with_config(config)),
+    Ok(match Kind::of(url)? {
+        Kind::Memory => Arc::new(MemoryStore::with_config(MemoryConfig::from_url(url)?)),
         #[cfg(feature = "redis")]
-        Address::Redis(config) => Arc::new(ratelimit_redis::RedisStore::lazy(config)?),
+        Kind::Redis => {
+            Arc::new(ratelimit_redis::RedisStore::lazy(ratelimit_redis::RedisConfig::from_url(url)?)?)
+        }
         #[cfg(feature = "memcached")]
-        Address::Memcached(config) => Arc::new(ratelimit_memcached::MemcachedStore::lazy(config)?),
+        Kind::Memcached => {
+            let config = ratelimit_memcached::MemcachedConfig::from_url(url)?;
+            Arc::new(ratelimit_memcached::MemcachedStore::lazy(config)?)
+        }
         #[cfg(feature = "postgres")]
-        Address::Postgres(config) => Arc::new(ratelimit_postgres::PostgresStore::lazy(config)?),
+        Kind::Postgres => {
+            let config = ratelimit_postgres::PostgresConfig::from_url(url)?;
+            Arc::new(ratelimit_postgres::PostgresStore::lazy(config)?)
+        }
     })
 }
 
-/// The store that a URL names, and its options.
-enum Address {
-    Memory(MemoryConfig),
+/// The kind of store that a URL names.
+enum Kind {
+    Memory,
     #[cfg(feature = "redis")]
-    Redis(ratelimit_redis::RedisConfig),
+    Redis,
     #[cfg(feature = "memcached")]
-    Memcached(ratelimit_memcached::MemcachedConfig),
+    Memcached,
     #[cfg(feature = "postgres")]
-    Postgres(ratelimit_postgres::PostgresConfig),
+    Postgres,
 }
 
-impl Address {
-    fn parse(url: &str) -> Result<Self, StoreError> {
-        let scheme = url.split([':', '?']).next().unwrap_or(url);
-        match scheme {
-            "memory" => Ok(Self::Memory(MemoryConfig::from_url(url)?)),
+impl Kind {
+    fn of(url: &str) -> Result<Self, StoreError> {
+        match url.split([':', '?']).next().unwrap_or(url) {
+            "memory" => Ok(Self::Memory),
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
-            | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
-                Ok(Self::Redis(ratelimit_redis::RedisConfig::from_url(url)?))
-            }
+            | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => Ok(Self::Redis),
             #[cfg(feature = "memcached")]
-            "memcached" | "memcacheds" | "memcached+unix" => {
-                Ok(Self::Memcached(ratelimit_memcached::MemcachedConfig::from_url(url)?))
-            }
+            "memcached" | "memcacheds" | "memcached+unix" => Ok(Self::Memcached),
             #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => Ok(Self::Postgres(ratelimit_postgres::PostgresConfig::from_url(url)?)),
+            "postgres" | "postgresql" => Ok(Self::Postgres),
             _ => Err(StoreError::new(
                 "store",
                 ErrorKind::Misconfigured,

@@ -63,8 +63,14 @@ async fn postgres() {
 
 #[tokio::test]
 async fn mistakes_in_the_address_are_found_at_once() {
-    for url in ["http://:s3cret@host", "memory:?s3cret=1", "redis://:s3cret@host/?timout=1s", "postgres://u:s3cret@h/?x=1"] {
-        let connected = ratelimit_stores::connect(url).await.err().unwrap_or_else(|| panic!("{url} is accepted"));
+    for url in [
+        "http://:s3cret@host",
+        "memory:?s3cret=1",
+        "redis://:s3cret@host/?timout=1s",
+        "postgres://u:s3cret@h/?x=1",
+    ] {
+        let connected =
+            ratelimit_stores::connect(url).await.err().unwrap_or_else(|| panic!("{url} is accepted"));
         let error = ratelimit_stores::lazy(url).err().unwrap_or_else(|| panic!("{url} is accepted"));
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::Misconfigured, connected.to_string()));
     }
