@@ -62,7 +62,7 @@
 //!         .when_missing(Missing::Exempt)
 //!         .cost(Cost::content_length(kibibyte, 8)), // 8 if the length is not known
 //!     // Guessing passwords: only log-ins that failed count.
-//!     Policy::new("log-in", KeySource::client_address(proxies), "5/15min".parse::<Limit>()?)?
+//!     Policy::new("log-in", KeySource::client_address(proxies), "5/15min log".parse::<Limit>()?)?
 //!         .only(|request| request.method == Method::POST && request.any_path(|path| path == "/login"))
 //!         .charge(Charge::only_if(|outcome| outcome.status() == Some(StatusCode::UNAUTHORIZED))),
 //! ])?
@@ -91,7 +91,8 @@
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`, and [settling](Settle) by tonic's bodies.
 //! - `tracing` (on by default): events for refusals (debug), for policies that [do not apply](Missing::Exempt) because the
 //!   program did not provide their key (debug), for what a policy in shadow would refuse (info) and for failures (warn,
-//!   error), the latter three at most once per second each. Without it, failures are only counted.
+//!   error), the latter three at most once per second each. Without it, failures are only counted. A file whose limits make
+//!   clients wait for longer than a period is used with a warning.
 //! - `metrics`: counters and a histogram through the facade of that name:
 //!
 //! | metric | labels | meaning |

@@ -28,7 +28,7 @@
 //! [[policies]]
 //! name = "log-in"
 //! key = "address"
-//! limit = "5/15min"
+//! limit = "5/15min log"
 //! routes = ["POST /login"]              # all routes by default
 //! count_only = [401]                    # only failed ones are counted; or refund = ["5xx"]
 //! shadow = true                         # this one only watches
@@ -90,6 +90,7 @@ mod client_list;
 mod de;
 mod document;
 mod error;
+mod few_units;
 mod file;
 mod key;
 mod observe;

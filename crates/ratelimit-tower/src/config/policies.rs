@@ -109,7 +109,7 @@ impl PolicyLimits {
         Ok(Self { own, plans: plans.collect::<Result<_, _>>()? })
     }
 
-    fn each(&self) -> impl Iterator<Item = &Limits> {
+    pub(super) fn each(&self) -> impl Iterator<Item = &Limits> {
         self.plans.values().chain([&self.own]).flatten()
     }
 

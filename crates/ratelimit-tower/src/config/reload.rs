@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 
 use super::text::Format;
 use super::watched::Watched;
-use super::{Config, ConfigError, PlanName, Provided, observe};
+use super::{Config, ConfigError, PlanName, Provided, few_units, observe};
 use crate::{SharedPolicies, lock};
 
 /// The maximum size of a file, in bytes.
@@ -256,7 +256,10 @@ fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) ->
         ConfigError::wrong(name(path), super::document::Problem::in_line(line, "invalid UTF-8"))
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Config::read(text, format, provided, folder).map_err(|problem| ConfigError::wrong(name(path), problem))
+    let config = Config::read(text, format, provided, folder);
+    let config = config.map_err(|problem| ConfigError::wrong(name(path), problem))?;
+    few_units::warn(&name(path), &config);
+    Ok(config)
 }
 
 #[cfg(test)]
