@@ -11,10 +11,10 @@ use crate::{Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp};
 ///
 /// ```
 /// use ratelimit_core::kit::OwnedClaims;
-/// use ratelimit_core::Claims;
+/// use ratelimit_core::{Claims, MeterId};
 ///
 /// fn own(claims: &Claims<'_>) -> OwnedClaims<Vec<u8>> {
-///     OwnedClaims::new(claims, |id| id.to_bytes())
+///     OwnedClaims::new(claims, MeterId::to_bytes)
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -39,6 +39,15 @@ pub struct OwnedClaim<K> {
 }
 
 /// A [`Refund`] in a store's own form.
+///
+/// ```
+/// use ratelimit_core::kit::OwnedRefund;
+/// use ratelimit_core::{MeterId, Refund};
+///
+/// fn own(refunds: &[Refund<'_>]) -> Vec<OwnedRefund<Vec<u8>>> {
+///     refunds.iter().map(|given| OwnedRefund::new(given, MeterId::to_bytes)).collect()
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct OwnedRefund<K> {
     /// Where the meter is stored, how many units are returned, and how the meter counts.
@@ -49,9 +58,9 @@ pub struct OwnedRefund<K> {
 
 impl<K> OwnedClaims<K> {
     /// Copies `claims`. `key` converts each name to the store's form.
-    pub fn new(claims: &Claims<'_>, mut key: impl FnMut(&MeterId<'_>) -> K) -> Self {
+    pub fn new<'a>(claims: &Claims<'a>, mut key: impl FnMut(&MeterId<'a>) -> K) -> Self {
         let own =
-            |claim: &Claim<'_>| OwnedClaim { key: key(&claim.id), cost: claim.cost, meter: claim.meter };
+            |claim: &Claim<'a>| OwnedClaim { key: key(&claim.id), cost: claim.cost, meter: claim.meter };
         Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
     }
 
@@ -75,7 +84,7 @@ impl OwnedClaims<OwnedName> {
 
 impl<K> OwnedRefund<K> {
     /// Copies `refund`. `key` converts its name to the store's form.
-    pub fn new(refund: &Refund<'_>, key: impl FnOnce(&MeterId<'_>) -> K) -> Self {
+    pub fn new<'a>(refund: &Refund<'a>, key: impl FnOnce(&MeterId<'a>) -> K) -> Self {
         let claim = OwnedClaim { key: key(&refund.id), cost: refund.cost, meter: refund.meter };
         Self { claim, receipt: refund.receipt }
     }

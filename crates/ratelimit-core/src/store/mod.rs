@@ -103,7 +103,8 @@ pub trait CounterStore: Debug + Send + Sync {
     }
 
     /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does. A refund to a meter that is not stored does nothing.
-    /// A refund of several meters need not be atomic: other calls may come between them.
+    /// A refund of several meters need not be atomic: other calls may come between them. `refunds` may be empty, and may
+    /// have more parts than a slice of claims, several of them of one meter.
     ///
     /// # Errors
     /// If the store did not answer.
