@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratelimit_core::{IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
+use ratelimit_core::{
+    Decisions, IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock,
+};
 use tokio::task::JoinSet;
 
 use crate::clock::START;
 use crate::control::Control;
 use crate::failure::{CaseResult, Failure, panic_message};
-use crate::journal::Journal;
+use crate::journal::{Journal, Noted};
+use crate::kind::Kind;
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::subject::{Handle, Space};
@@ -24,7 +27,7 @@ pub(crate) struct Bench {
     pub(crate) reconnects: bool,
     pub(crate) store: Handle,
     pub(crate) suite: Arc<Suite>,
-    /// The calls of trials.
+    /// The calls of all handles.
     pub(crate) journal: Arc<Journal>,
     /// The seed of this case, derived from the seed of the run.
     pub(crate) seed: u64,
@@ -36,9 +39,20 @@ impl Bench {
         self.store.dyn_promises()
     }
 
+    /// All kinds of limit that the store supports: nodes that count for themselves do not support some.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let is_one_count = self.promises().decisions != Decisions::Eventual;
+        Kind::ALL.into_iter().filter(|kind| is_one_count || !kind.needs_one_count()).collect()
+    }
+
+    /// Those of them whose units come back by themselves.
+    pub(crate) fn renewed(&self) -> Vec<Kind> {
+        self.kinds().into_iter().filter(|kind| kind.is_renewed()).collect()
+    }
+
     /// Opens another handle.
     pub(crate) async fn open(&self) -> CaseResult<Handle> {
-        Ok(self.space.open().await?)
+        Ok(Noted::handle(self.space.open().await?, &self.journal))
     }
 
     /// Opens several handles.
@@ -52,11 +66,13 @@ impl Bench {
 
     /// A limiter on a new manual clock, set to [`START`].
     pub(crate) fn limiter(&self, limits: impl IntoLimits) -> RateLimiter<Handle, ManualClock> {
-        RateLimiter::new(self.store.clone(), limits).with_clock(ManualClock::at(START))
+        self.real(limits).with_clock(ManualClock::at(START))
     }
 
     /// A limiter on the system clock.
     pub(crate) fn real(&self, limits: impl IntoLimits) -> RateLimiter<Handle, SystemClock> {
+        let limits = limits.into_limits();
+        self.journal.learn(&limits);
         RateLimiter::new(self.store.clone(), limits)
     }
 
@@ -77,7 +93,7 @@ impl Bench {
             return Err(Failure::not_applicable("the subject has no server's address"));
         };
         let proxy = Proxy::start(server).await?;
-        let handle = self.space.open_at(proxy.address()).await?;
+        let handle = Noted::handle(self.space.open_at(proxy.address()).await?, &self.journal);
         Ok((proxy, handle))
     }
 

@@ -18,6 +18,7 @@ pub(crate) struct Case {
     pub(crate) about: &'static str,
     needs: Vec<Need>,
     is_heavy: bool,
+    waits: bool,
     run: Run,
 }
 
@@ -50,7 +51,7 @@ impl Case {
         R: Future<Output = CaseResult> + Send + 'static,
     {
         let run: Run = Arc::new(move |bench| Box::pin(run(bench)));
-        Self { name: name.into(), about, needs: vec![Need::CallerTime], is_heavy: false, run }
+        Self { name: name.into(), about, needs: vec![Need::CallerTime], is_heavy: false, waits: false, run }
     }
 
     /// One case for each of these kinds of limit.
@@ -61,7 +62,8 @@ impl Case {
     {
         let one = |kind: &Kind| {
             let kind = *kind;
-            Self::new(format!("{name}-{}", kind.name()), about, move |bench| run(bench, kind))
+            let case = Self::new(format!("{name}-{}", kind.name()), about, move |bench| run(bench, kind));
+            if kind.needs_one_count() { case.needs(Need::OneCount) } else { case }
         };
         kinds.iter().map(one).collect()
     }
@@ -87,6 +89,17 @@ impl Case {
     pub(crate) fn heavy(mut self) -> Self {
         self.is_heavy = true;
         self
+    }
+
+    /// Makes the case start early, because it waits for long.
+    pub(crate) fn slow(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    /// Whether the case waits for long.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Whether the case must run alone.

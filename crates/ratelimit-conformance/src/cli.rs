@@ -30,7 +30,7 @@ struct Arguments {
     /// Filters and skips match whole names.
     #[arg(long)]
     exact: bool,
-    /// Start no more cases after a failure.
+    /// End the run at the first failure.
     #[arg(long)]
     fail_fast: bool,
     /// Fail a case that takes longer.

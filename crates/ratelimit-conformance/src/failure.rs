@@ -46,6 +46,15 @@ impl Failure {
 
     /// Says what can be done if a call of a storm exceeded the store's own time limit.
     pub(crate) fn in_storm(self, calls: usize) -> Self {
+        let told = self.outcome.reason().unwrap_or_default();
+        if speaks_of_locks(told) {
+            return self.followed_by(|| {
+                format!(
+                    "\n     {calls} tasks made calls at once, and the store's error speaks of locks: calls wait for each \
+                     other. Lock the meters of a call in one order, and repeat calls that the database ends"
+                )
+            });
+        }
         if !self.is_timeout {
             return self;
         }
@@ -61,6 +70,23 @@ impl Failure {
     pub(crate) fn into_outcome(self) -> Outcome {
         self.outcome
     }
+}
+
+/// Whether an error of a database says that calls are in each other's way.
+fn speaks_of_locks(told: &str) -> bool {
+    let told = told.to_ascii_lowercase();
+    [
+        "deadlock",
+        "lock wait",
+        "lock timeout",
+        "locked",
+        "serializ",
+        "contend",
+        "contention",
+        "record has changed",
+    ]
+    .iter()
+    .any(|word| told.contains(word))
 }
 
 impl From<Outcome> for Failure {
@@ -161,6 +187,17 @@ mod tests {
     use ratelimit_core::{Timestamp, Verdict};
 
     use super::*;
+
+    #[test]
+    fn a_longer_time_limit_is_no_advice_against_deadlocks() {
+        let error = |message| StoreError::new("model", ErrorKind::Timeout, message);
+        let told = |message| {
+            Failure::from(error(message)).in_storm(8).outcome.reason().unwrap_or_default().to_owned()
+        };
+        assert!(told("no answer within 2s").contains("raise the store's time limit"));
+        let of_locks = told("no answer within 2s: Deadlock found when trying to get lock");
+        assert!(of_locks.contains("speaks of locks") && !of_locks.contains("raise"), "{of_locks}");
+    }
 
     #[test]
     fn only_differing_fields_are_reported() {

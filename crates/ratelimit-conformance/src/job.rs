@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::case::Case;
 use crate::control::Control;
 use crate::failure::{CaseResult, Failure, with_sources};
-use crate::journal::Journal;
+use crate::journal::{Journal, Noted};
 use crate::random;
 use crate::subject::Subject;
 use crate::suite::Suite;
@@ -24,6 +24,7 @@ impl Job {
     pub(crate) async fn in_fresh_space(self, suite: Arc<Suite>, journal: Arc<Journal>) -> CaseResult {
         let space = self.subject.fresh().await.map_err(|error| cannot("make a space", &*error))?;
         let store = space.open().await.map_err(|error| cannot("open a store", &*error))?;
+        let store = Noted::handle(store, &journal);
         let seed = suite.seed ^ random::hash(&self.case.name);
         let control = self.control.filter(|_| self.case.runs_alone());
         let reconnects = self.subject.reconnects();

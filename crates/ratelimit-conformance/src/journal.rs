@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Limits, MeterId, Mode, Promises, Refund, StoreError, Timestamp,
+    Answer, Claims, CounterStore, Limits, Meter, MeterId, Mode, Promises, Refund, StoreError, Timestamp,
 };
 
 use crate::describe;
@@ -18,6 +18,12 @@ const REMEMBERED: usize = 2_000;
 /// The number of steps in a message.
 const TOLD: usize = 10;
 
+/// The number of parts of a step in a message.
+const PARTS: usize = 4;
+
+/// The number of calls without an answer in a message.
+const UNANSWERED: usize = 3;
+
 /// The calls of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<Steps>);
@@ -26,123 +32,225 @@ pub(crate) struct Journal(Mutex<Steps>);
 struct Steps {
     taken: u64,
     last: VecDeque<Step>,
+    handles: usize,
+    /// The texts of limits, by their scope and meter.
+    limits: Vec<(String, Meter, String)>,
 }
 
 #[derive(Debug)]
 struct Step {
     number: u64,
     at: Timestamp,
+    handle: usize,
     verb: &'static str,
     parts: Vec<Part>,
-    names: Names,
-    result: Option<Result<Option<Answer>, String>>,
+    ended: Ended,
+}
+
+#[derive(Debug)]
+enum Ended {
+    /// The call has no answer yet.
+    Not,
+    Dropped,
+    Answered(Box<Answer>),
+    Done,
+    Failed(String),
 }
 
 #[derive(Debug)]
 struct Part {
-    meter: Vec<u8>,
+    name: Vec<u8>,
     scope: String,
     key: Vec<u8>,
     units: u64,
+    meter: Meter,
 }
-
-/// The scope and the text of each limit.
-type Names = Arc<[(String, String)]>;
 
 impl Journal {
     /// The steps on the meters of the last step, as text. Empty if there are none.
     pub(crate) fn told(&self) -> String {
         let steps = self.steps();
         let Some(last) = steps.last.back() else { return String::new() };
-        let is_on = |part: &Part| last.parts.iter().any(|other| other.meter == part.meter);
-        let mut lines: Vec<String> =
-            steps.last.iter().filter(|step| step.parts.iter().any(is_on)).map(Step::told).collect();
-        let lines = lines.split_off(lines.len().saturating_sub(TOLD));
-        format!(
-            "\n     the last recorded steps on this meter, without concurrent calls, instants since the start of the case:\n{}",
-            lines.join("\n")
-        )
+        let is_on = |part: &Part| last.parts.iter().any(|other| other.name == part.name);
+        let on_it = steps.last.iter().filter(|step| step.parts.iter().any(is_on));
+        let lines: Vec<String> = on_it.map(|step| steps.line(step)).collect();
+        let earlier = lines.len().saturating_sub(TOLD);
+        let head = "the last recorded steps on this meter, instants since the start of the case";
+        let before =
+            if earlier == 0 { String::new() } else { format!(" ({earlier} earlier ones are left out)") };
+        format!("\n     {head}{before}:\n{}", lines[earlier..].join("\n"))
+    }
+
+    /// The calls that have no answer.
+    pub(crate) fn unanswered(&self) -> String {
+        let steps = self.steps();
+        let waiting: Vec<&Step> = steps.last.iter().filter(|step| matches!(step.ended, Ended::Not)).collect();
+        if waiting.is_empty() {
+            return "no call is without an answer: the case repeats calls, or waits for something else"
+                .to_owned();
+        }
+        let shown: Vec<String> = waiting.iter().take(UNANSWERED).map(|step| steps.call(step)).collect();
+        let more = match waiting.len().saturating_sub(UNANSWERED) {
+            0 => String::new(),
+            more => format!(", and {more} more calls"),
+        };
+        format!("no answer to {}{more}", shown.join(", "))
+    }
+
+    /// Removes all steps: the case lists them itself.
+    pub(crate) fn clear(&self) {
+        self.steps().last.clear();
+    }
+
+    /// Remembers the texts of these limits.
+    pub(crate) fn learn(&self, limits: &Limits) {
+        let mut steps = self.steps();
+        for limit in limits.iter() {
+            let (scope, meter) = (limit.scope(), limit.meter_for(b""));
+            if steps.text(scope, &meter).is_none() {
+                steps.limits.push((scope.to_owned(), meter, limit.to_string()));
+            }
+        }
     }
 
     fn steps(&self) -> MutexGuard<'_, Steps> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn begin(&self, at: Timestamp, verb: &'static str, parts: Vec<Part>, names: &Names) -> u64 {
-        let mut steps = self.steps();
+impl Steps {
+    /// The text of the limit with this scope and meter, if a case has told it.
+    fn text(&self, scope: &str, meter: &Meter) -> Option<&str> {
+        let known = self.limits.iter().find(|(other, of, _)| other == scope && of == meter);
+        known.map(|(_, _, text)| text.as_str())
+    }
+
+    fn call(&self, step: &Step) -> String {
+        let mut parts: Vec<String> = step.parts.iter().take(PARTS).map(|part| self.part(part)).collect();
+        if step.parts.len() > PARTS {
+            parts.push(format!("{} more", step.parts.len() - PARTS));
+        }
+        let through =
+            if self.handles > 1 { format!(" through handle {}", step.handle) } else { String::new() };
+        format!("{} {}{through}", step.verb, parts.join(" and "))
+    }
+
+    fn part(&self, part: &Part) -> String {
+        let key = describe::key(&part.key);
+        match self.text(&part.scope, &part.meter) {
+            Some(text) => format!("{} of `{text}` on key {key}", part.units),
+            None => format!("{} of {} of `{}` on key {key}", part.units, part.meter.limit(), part.scope),
+        }
+    }
+
+    fn line(&self, step: &Step) -> String {
+        let result = match &step.ended {
+            Ended::Not => "no answer".to_owned(),
+            Ended::Dropped => "dropped by the caller".to_owned(),
+            Ended::Done => "done".to_owned(),
+            Ended::Answered(answer) => describe::answer(answer),
+            Ended::Failed(error) => format!("failed: {error}"),
+        };
+        let at = describe::instant(step.at);
+        format!("     {:5} {at} {} -> {result}", step.number, self.call(step))
+    }
+}
+
+/// A call that is in the journal. If it is dropped before its end, the journal says so.
+struct Begun<'a> {
+    journal: &'a Journal,
+    number: u64,
+}
+
+impl Begun<'_> {
+    fn end(self, ended: Ended) {
+        self.set(ended);
+    }
+
+    fn set(&self, ended: Ended) {
+        let mut steps = self.journal.steps();
+        let first = steps.last.front().map_or(0, |step| step.number);
+        let place = self.number.checked_sub(first).and_then(|place| usize::try_from(place).ok());
+        if let Some(step) = place.and_then(|place| steps.last.get_mut(place))
+            && matches!(step.ended, Ended::Not)
+        {
+            step.ended = ended;
+        }
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        // A call that panics has no answer.
+        if !std::thread::panicking() {
+            self.set(Ended::Dropped);
+        }
+    }
+}
+
+impl Part {
+    fn new(id: MeterId<'_>, units: u64, meter: Meter) -> Self {
+        Self { name: id.to_bytes(), scope: id.scope.to_owned(), key: id.key.to_owned(), units, meter }
+    }
+}
+
+/// A handle that records its calls in the journal.
+pub(crate) struct Noted {
+    store: Handle,
+    journal: Arc<Journal>,
+    number: usize,
+}
+
+impl Noted {
+    /// Records the calls to `store`, another handle of the case.
+    pub(crate) fn handle(store: Handle, journal: &Arc<Journal>) -> Handle {
+        let number = {
+            let mut steps = journal.steps();
+            steps.handles += 1;
+            steps.handles
+        };
+        Arc::new(Self { store, journal: journal.clone(), number })
+    }
+
+    fn begin(&self, at: Timestamp, verb: &'static str, parts: Vec<Part>) -> Begun<'_> {
+        let mut steps = self.journal.steps();
         steps.taken += 1;
         let number = steps.taken;
         if steps.last.len() == REMEMBERED {
             steps.last.pop_front();
         }
-        steps.last.push_back(Step { number, at, verb, parts, names: names.clone(), result: None });
-        number
+        steps.last.push_back(Step { number, at, handle: self.number, verb, parts, ended: Ended::Not });
+        Begun { journal: &self.journal, number }
     }
 
-    fn end(&self, number: u64, result: Result<Option<Answer>, String>) {
-        let mut steps = self.steps();
-        if let Some(step) = steps.last.iter_mut().rev().find(|step| step.number == number) {
-            step.result = Some(result);
-        }
+    fn begin_claims(&self, claims: &Claims<'_>, verb: &'static str) -> Begun<'_> {
+        let parts = claims.iter().map(|claim| Part::new(claim.id, claim.cost, claim.meter)).collect();
+        self.begin(claims.now(), verb, parts)
     }
 }
 
-impl Step {
-    fn told(&self) -> String {
-        let parts: Vec<String> = self.parts.iter().map(|part| part.told(&self.names)).collect();
-        let result = match &self.result {
-            None => "no answer".to_owned(),
-            Some(Ok(None)) => "done".to_owned(),
-            Some(Ok(Some(answer))) => describe::answer(answer),
-            Some(Err(error)) => format!("failed: {error}"),
-        };
-        let at = describe::instant(self.at);
-        format!("     {:5} {at} {} {} -> {result}", self.number, self.verb, parts.join(" and "))
+fn verb(mode: Mode, in_batch: bool) -> &'static str {
+    match (mode, in_batch) {
+        (Mode::Charge, false) => "take",
+        (Mode::Peek, false) => "peek at",
+        (Mode::Force, false) => "force",
+        (Mode::Charge, true) => "in a batch: take",
+        (Mode::Peek, true) => "in a batch: peek at",
+        (Mode::Force, true) => "in a batch: force",
     }
 }
 
-impl Part {
-    fn new(id: MeterId<'_>, units: u64) -> Self {
-        Self { meter: id.to_bytes(), scope: id.scope.to_owned(), key: id.key.to_owned(), units }
-    }
-
-    fn told(&self, names: &Names) -> String {
-        let text = names.iter().find(|(scope, _)| *scope == self.scope).map_or(&self.scope, |(_, text)| text);
-        format!("{} of `{text}` on key {}", self.units, describe::key(&self.key))
+fn answered(answer: &Result<Answer, StoreError>) -> Ended {
+    match answer {
+        Ok(answer) => Ended::Answered(Box::new(answer.clone())),
+        Err(error) => Ended::Failed(with_sources(error)),
     }
 }
 
-/// A store that records calls in the journal.
-pub(crate) struct Noted {
-    store: Handle,
-    journal: Arc<Journal>,
-    names: Names,
-}
-
-impl Noted {
-    /// Records the calls to `store` under these limits.
-    pub(crate) fn new(store: Handle, journal: Arc<Journal>, limits: &Limits) -> Self {
-        let names = limits.iter().map(|limit| (limit.scope().to_owned(), limit.to_string())).collect();
-        Self { store, journal, names }
-    }
-
-    fn begin(&self, claims: &Claims<'_>, verb: Option<&'static str>) -> u64 {
-        let verb = verb.unwrap_or(match claims.mode() {
-            Mode::Charge => "take",
-            Mode::Peek => "peek at",
-            Mode::Force => "force",
-        });
-        let parts = claims.iter().map(|claim| Part::new(claim.id, claim.cost)).collect();
-        self.journal.begin(claims.now(), verb, parts, &self.names)
-    }
-
-    fn end(&self, number: u64, answer: &Result<Answer, StoreError>) {
-        let result = answer.as_ref().map(|answer| Some(answer.clone()));
-        self.journal.end(number, result.map_err(|error| with_sources(error)));
-    }
-
-    fn end_done(&self, number: u64, done: &Result<(), StoreError>) {
-        self.journal.end(number, done.as_ref().map(|()| None).map_err(|error| with_sources(error)));
+fn done(done: &Result<(), StoreError>) -> Ended {
+    match done {
+        Ok(()) => Ended::Done,
+        Err(error) => Ended::Failed(with_sources(error)),
     }
 }
 
@@ -158,33 +266,34 @@ impl CounterStore for Noted {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let number = self.begin(&claims, None);
+        let begun = self.begin_claims(&claims, verb(claims.mode(), false));
         let answer = self.store.claim(claims).await;
-        self.end(number, &answer);
+        begun.end(answered(&answer));
         answer
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let numbers: Vec<u64> = slices.iter().map(|claims| self.begin(claims, None)).collect();
+        let begun: Vec<Begun<'_>> =
+            slices.iter().map(|claims| self.begin_claims(claims, verb(claims.mode(), true))).collect();
         let answers = self.store.claim_many(slices).await;
-        for (number, answer) in numbers.into_iter().zip(&answers) {
-            self.end(number, answer);
+        for (begun, answer) in begun.into_iter().zip(&answers) {
+            begun.end(answered(answer));
         }
         answers
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let parts = refunds.iter().map(|given| Part::new(given.id, given.cost)).collect();
-        let number = self.journal.begin(now, "give back", parts, &self.names);
-        let done = self.store.refund(now, refunds).await;
-        self.end_done(number, &done);
-        done
+        let parts = refunds.iter().map(|given| Part::new(given.id, given.cost, given.meter)).collect();
+        let begun = self.begin(now, "give back", parts);
+        let ended = self.store.refund(now, refunds).await;
+        begun.end(done(&ended));
+        ended
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let number = self.begin(&claims, Some("reset"));
-        let done = self.store.reset(claims).await;
-        self.end_done(number, &done);
-        done
+        let begun = self.begin_claims(&claims, "reset");
+        let ended = self.store.reset(claims).await;
+        begun.end(done(&ended));
+        ended
     }
 }

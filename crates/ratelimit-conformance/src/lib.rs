@@ -71,7 +71,7 @@
 //! whole names), `--list`, `--jobs N`, `--random N` (the number of random claims), `--seed N`, `--fail-fast`,
 //! `--case-limit SECONDS`, `--report FILE` (JSON), `--junit FILE`, `--allow-skips`, `--allow-unavailable`. A name that is not
 //! a target is a filter. The last line of the output is `N passed, N failed, N skipped`. The lines before it say how many cases do not
-//! apply, and why.
+//! apply, and why, and with which failed case to start.
 //!
 //! A case that exceeds its time limit fails as hung. The other cases go on, even if the store blocks a thread, spins, or
 //! waits forever. The suite updates the report files while it runs.

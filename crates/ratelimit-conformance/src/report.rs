@@ -30,6 +30,8 @@ pub struct CaseReport {
     pub target: String,
     /// The case's name.
     pub case: String,
+    /// What the case tests.
+    pub about: &'static str,
     /// The result.
     pub outcome: Outcome,
     /// How long the case took.
@@ -67,6 +69,7 @@ pub struct Totals {
 struct Row<'a> {
     target: &'a str,
     case: &'a str,
+    about: &'a str,
     outcome: &'static str,
     reason: Option<&'a str>,
     milliseconds: u64,
@@ -102,6 +105,7 @@ impl<'a> Row<'a> {
         Self {
             target: &case.target,
             case: &case.case,
+            about: case.about,
             outcome: case.outcome.word(),
             reason: case.outcome.reason(),
             milliseconds: u64::try_from(case.took.as_millis()).unwrap_or(u64::MAX),
@@ -130,6 +134,20 @@ impl Outcome {
 }
 
 impl Report {
+    /// For each target with several failed cases, their number and the first of them. The suite is in the order of
+    /// dependence: what a case tests, later cases use. So this is the failure to look at first.
+    pub fn first_failures(&self) -> Vec<(usize, &CaseReport)> {
+        let mut first: Vec<(usize, &CaseReport)> = Vec::new();
+        for case in self.cases.iter().filter(|case| matches!(case.outcome, Outcome::Failed(_))) {
+            match first.iter_mut().find(|(_, other)| other.target == case.target) {
+                Some((count, _)) => *count += 1,
+                None => first.push((1, case)),
+            }
+        }
+        first.retain(|(count, _)| *count > 1);
+        first
+    }
+
     /// The number of cases for each outcome.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
@@ -156,7 +174,8 @@ impl Report {
         totals.passed > 0 && totals.failed == 0
     }
 
-    /// Writes the report as JSON: an object with `cases`, each with target, case, outcome, reason and milliseconds,
+    /// Writes the report as JSON: an object with `cases`, each with target, case, what it tests, outcome, reason and
+    /// milliseconds,
     /// `totals`, `not_run`, and `unavailable`, each with target and reason.
     ///
     /// # Errors
@@ -196,7 +215,7 @@ fn test_case(case: &CaseReport) -> TestCase {
         Outcome::Skipped(_) | Outcome::NotApplicable(_) => TestCaseStatus::skipped(),
     };
     if let Some(reason) = case.outcome.reason() {
-        status.set_message(reason);
+        status.set_message(format!("{reason}\ntests: {}", case.about));
     }
     let mut test = TestCase::new(case.case.as_str(), status);
     test.set_time(case.took);

@@ -129,9 +129,17 @@ pub(crate) fn run(suite: &Suite, subjects: &[Arc<dyn Subject>], progress: &mut d
         hung: HashMap::new(),
         stopped: false,
     };
-    run.all(together, suite.jobs.max(1));
+    run.all(in_turn(together), suite.jobs.max(1));
     run.all(alone, 1);
     Report { unavailable, ..run.end(total) }
+}
+
+/// The order in which cases start: a quarter of the short ones, among them those about names, so that a mistake in these is
+/// found at once; then those that wait for long, so that at the end nothing waits for them alone; then the rest.
+fn in_turn(jobs: Vec<(usize, Job)>) -> Vec<(usize, Job)> {
+    let (waiting, mut short): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(_, job)| job.case.waits());
+    let rest = short.split_off(short.len() / 4);
+    short.into_iter().chain(waiting).chain(rest).collect()
 }
 
 fn jobs(suite: &Suite, subjects: &[Arc<dyn Subject>]) -> Vec<Job> {
@@ -159,10 +167,22 @@ impl Run<'_> {
                 let Some((place, job)) = waiting.next() else { break };
                 self.start(place, job);
             }
+            if self.stopped {
+                self.abandon();
+            }
             if self.running() == 0 {
                 return;
             }
             self.wait();
+        }
+    }
+
+    /// Ends the running cases without a result.
+    fn abandon(&mut self) {
+        for lane in &mut self.lanes {
+            if lane.take().is_some() {
+                std::mem::replace(lane, Lane::new()).abandon();
+            }
         }
     }
 
@@ -220,8 +240,9 @@ impl Run<'_> {
             late.abandon();
             if let Some(running) = running {
                 *self.hung.entry(running.job.subject.name().to_owned()).or_default() += 1;
-                let told = running.journal.told();
-                let outcome = Outcome::Failed(format!("hung: no end after {:?}{told}", running.limit));
+                let (waiting, told) = (running.journal.unanswered(), running.journal.told());
+                let outcome =
+                    Outcome::Failed(format!("hung: no end after {:?}, {waiting}{told}", running.limit));
                 self.finish(lane, running, outcome);
             }
         }
@@ -234,7 +255,8 @@ impl Run<'_> {
         let restored = self.restore(lane, &job);
         let outcome = restored.err().map_or(outcome, Outcome::Failed);
         self.stopped |= self.suite.fail_fast && matches!(outcome, Outcome::Failed(_));
-        let report = CaseReport { target: job.subject.name().to_owned(), case: job.case.name, outcome, took };
+        let (target, about) = (job.subject.name().to_owned(), job.case.about);
+        let report = CaseReport { target, case: job.case.name, about, outcome, took };
         self.progress.done(&report);
         self.done.push((place, report));
     }

@@ -28,7 +28,7 @@ pub struct Suite {
     /// The time limit of a case. It grows with [`random`](Self::random) for cases of random claims. It shrinks, down to 10
     /// s, on a target with hung cases.
     pub case_limit: Duration,
-    /// Start no more cases after a failure.
+    /// End the run at the first failure: no more cases start, and those that are running are not waited for.
     pub fail_fast: bool,
 }
 

@@ -43,6 +43,13 @@ impl fmt::Display for Report {
         for (target, reason) in &self.unavailable {
             writeln!(f, "NOT RUN {target}: {reason}")?;
         }
+        for (count, case) in self.first_failures() {
+            let (target, case) = (&case.target, &case.case);
+            writeln!(
+                f,
+                "START WITH {target} {case}: of the {count} cases that fail, it depends on the fewest others"
+            )?;
+        }
         let totals = self.totals();
         write!(f, "{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped)
     }
@@ -51,7 +58,9 @@ impl fmt::Display for Report {
 /// The reason of each failure and skip, a paragraph for each.
 fn reasons(report: &Report) -> String {
     let bad = report.cases.iter().filter_map(|case| match &case.outcome {
-        Outcome::Failed(reason) => Some(format!("FAIL {} {}\n     {reason}\n", case.target, case.case)),
+        Outcome::Failed(reason) => {
+            Some(format!("FAIL {} {}\n     tests: {}\n     {reason}\n", case.target, case.case, case.about))
+        }
         Outcome::Skipped(reason) => Some(format!("skip {} {}\n     {reason}\n", case.target, case.case)),
         Outcome::Passed | Outcome::NotApplicable(_) => None,
     });

@@ -10,10 +10,10 @@ use crate::clock::START;
 use crate::describe;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::in_time::in_time;
-use crate::journal::{Journal, Noted};
+use crate::journal::Journal;
 use crate::subject::Handle;
 
-/// One key under some limits. Records its calls for the message of a failure.
+/// One key under some limits.
 #[derive(Clone)]
 pub(crate) struct Trial {
     pub(crate) limiter: RateLimiter<Handle, ManualClock>,
@@ -26,7 +26,7 @@ impl Trial {
     /// The key `k` under these limits, at [`START`].
     pub(crate) fn new(bench: &Bench, limits: impl Into<Limits>) -> Self {
         let (store, journal) = (bench.store.clone(), bench.journal.clone());
-        let limiter = noted(&store, &journal, limits.into(), ManualClock::at(START));
+        let limiter = told(&store, &journal, limits.into(), ManualClock::at(START));
         Self { limiter, key: b"k".to_vec(), store, journal }
     }
 
@@ -38,14 +38,14 @@ impl Trial {
     /// The same key and clock under other limits.
     pub(crate) fn under(&self, limits: impl Into<Limits>) -> Self {
         let clock = self.limiter.clock().clone();
-        let limiter = noted(&self.store, &self.journal, limits.into(), clock);
+        let limiter = told(&self.store, &self.journal, limits.into(), clock);
         Self { limiter, ..self.clone() }
     }
 
     /// The same key, limits and clock on another handle.
     pub(crate) fn on(&self, store: Handle) -> Self {
         let (limits, clock) = (self.limiter.limits().clone(), self.limiter.clock().clone());
-        Self { limiter: noted(&store, &self.journal, limits, clock), store, ..self.clone() }
+        Self { limiter: told(&store, &self.journal, limits, clock), store, ..self.clone() }
     }
 
     /// A request for this key.
@@ -148,13 +148,13 @@ impl Trial {
     }
 }
 
-/// A limiter that records its calls.
-fn noted(
+/// A limiter whose limits the journal knows.
+fn told(
     store: &Handle,
     journal: &Arc<Journal>,
     limits: Limits,
     clock: ManualClock,
 ) -> RateLimiter<Handle, ManualClock> {
-    let store: Handle = Arc::new(Noted::new(store.clone(), journal.clone(), &limits));
-    RateLimiter::new(store, limits).with_clock(clock)
+    journal.learn(&limits);
+    RateLimiter::new(store.clone(), limits).with_clock(clock)
 }

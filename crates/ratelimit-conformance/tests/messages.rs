@@ -77,6 +77,61 @@ async fn hung_cases_name_the_unanswered_call() {
         Suite::default().filters(["cancelled/others-go-on"]).case_limit(std::time::Duration::from_secs(1));
     let report = suite.run(&[Arc::new(latch)]).await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default();
-    assert!(reason.starts_with("hung: no end after 1s"), "{reason}");
+    assert!(reason.starts_with("hung: no end after 1s, no answer to take 3 of "), "{reason}");
     assert!(reason.contains("on key \"other 0\" -> no answer"), "{reason}");
+}
+
+/// The report says what a failed case tests, and which of several failures to look at first.
+#[tokio::test]
+async fn reports_name_the_clause_and_the_first_failure() {
+    let store = broken_stores::all().into_iter().find(|other| other.name() == "ignores-refunds").unwrap();
+    let report =
+        Suite::default().filters(["refunds/give-back-", "refunds/settle-"]).run(&[Arc::new(store)]).await;
+    let text = report.to_string();
+    assert!(text.contains(
+        "FAIL ignores-refunds refunds/give-back-log\n     tests: Refunded units can be taken again, once.\n"
+    ));
+    let failed = report.totals().failed;
+    assert!(
+        text.contains(&format!("START WITH ignores-refunds refunds/give-back-fixed: of the {failed} cases")),
+        "{text}"
+    );
+    assert_eq!(report.first_failures()[0].1.case, "refunds/give-back-fixed");
+}
+
+/// The message of a storm names the limit, the calls and the handles.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn storms_name_calls_and_handles() {
+    let reason = reason("lost-updates", "atomic/burst-of-many-fixed").await;
+    assert!(
+        reason.contains("of 200 calls of one unit through 4 handles, `80/h fixed` on key \"k\""),
+        "{reason}"
+    );
+    let steps: Vec<&str> = reason.lines().filter(|line| line.contains(" -> ")).collect();
+    assert!(steps.iter().all(|step| step.contains("`80/h fixed` on key")), "{reason}");
+}
+
+/// Of two keys that share a meter the message names both.
+#[tokio::test]
+async fn keys_that_share_a_meter_are_named() {
+    let reason = reason("lossy-names-at-its-time", "keys/no-text").await;
+    assert!(
+        reason.contains("the first unit of key \"\\xfe\" was refused: key \"\\xff\" shares its meter"),
+        "{reason}"
+    );
+}
+
+/// After a failure, `fail_fast` waits for no case that is still running.
+#[tokio::test]
+async fn a_failure_ends_a_run_that_shall_fail_fast() {
+    let store =
+        broken_stores::all().into_iter().find(|other| other.name() == "lossy-names-at-its-time").unwrap();
+    let suite = Suite::default()
+        .filters(["lifetimes/counts-after-a-minute", "keys/no-text", "worked-examples/"])
+        .fail_fast(true);
+    let began = std::time::Instant::now();
+    let report = suite.run(&[Arc::new(store)]).await;
+    assert_eq!(report.totals().failed, 1);
+    assert!(report.not_run >= 1, "{report}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(50), "it waited for a minute");
 }

@@ -9,7 +9,20 @@ use std::path::PathBuf;
 use ratelimit_conformance::{Subject, Suite, broken_stores};
 
 /// Kinds of limit, which the page abbreviates to a star.
-const KINDS: [&str; 8] = ["fixed", "sliding", "segmented", "strict", "log", "bucket", "leaky", "queue"];
+const KINDS: [&str; 12] = [
+    "fixed",
+    "sliding",
+    "segmented",
+    "strict",
+    "log",
+    "bucket",
+    "leaky",
+    "queue",
+    "first",
+    "steps",
+    "permits",
+    "total",
+];
 
 const CASES: &str = "<!-- all cases: written by the test -->";
 const STORES: &str = "<!-- broken stores: written by the test -->";

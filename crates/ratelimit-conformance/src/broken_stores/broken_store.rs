@@ -58,31 +58,40 @@ pub(super) trait Around: CounterStore + Sized + 'static {
 
     /// Opens a handle.
     fn around(meters: Arc<ReferenceStore>, shared: Arc<Self::Shared>) -> Self;
+
+    /// The number of stored meters.
+    fn stored(meters: &ReferenceStore, _shared: &Self::Shared) -> u64 {
+        meters.len()
+    }
 }
 
 /// A space of handles around the same meters.
-struct Meters<O> {
-    meters: Arc<ReferenceStore>,
+struct Meters<O, N> {
     open: O,
+    stored: N,
 }
 
 fn around<A: Around>() -> Arc<dyn Space> {
     let (meters, shared) = (Arc::new(ReferenceStore::default()), Arc::new(A::Shared::default()));
     let open = {
-        let meters = meters.clone();
+        let (meters, shared) = (meters.clone(), shared.clone());
         move || Arc::new(A::around(meters.clone(), shared.clone())) as Arc<dyn DynCounterStore>
     };
-    Arc::new(Meters { meters, open })
+    Arc::new(Meters { open, stored: move || A::stored(&meters, &shared) })
 }
 
 #[async_trait]
-impl<O: Fn() -> Arc<dyn DynCounterStore> + Send + Sync> Space for Meters<O> {
+impl<O, N> Space for Meters<O, N>
+where
+    O: Fn() -> Arc<dyn DynCounterStore> + Send + Sync,
+    N: Fn() -> u64 + Send + Sync,
+{
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
         Ok((self.open)())
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
-        Ok(Some(self.meters.len()))
+        Ok(Some((self.stored)()))
     }
 }
 

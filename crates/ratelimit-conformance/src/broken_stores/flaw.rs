@@ -125,6 +125,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         self.torn_refund()
     }
 
+    /// Whether a call with these refunds reads and writes in two steps.
+    fn torn_refunds(&self, _refunds: &[Refund<'_>]) -> bool {
+        false
+    }
+
     /// Whether the call takes a lock that a dropped future does not release.
     fn latched(&self, _call: Call) -> bool {
         false

@@ -20,6 +20,12 @@ const REFUSALS: u8 = 4;
 /// In a fixed order, but a reset gives up next to many other calls.
 const GIVES_UP: u8 = 5;
 
+/// As asked, but only with many meters.
+const LARGE_SLICES: u8 = 6;
+const LARGE_BATCHES: u8 = 7;
+const LARGE_REFUNDS: u8 = 8;
+const LARGE_RESETS: u8 = 9;
+
 /// The number of waiting calls from which on such a reset gives up.
 const MANY: usize = 8;
 
@@ -54,6 +60,26 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "resets-that-give-up",
             "a reset does nothing while eight other calls wait for their meters",
             "atomic/resets-race-claims",
+        ),
+        BrokenStore::around::<Locking<LARGE_SLICES>>(
+            "locks-large-slices-as-asked",
+            "slices of more than eight claims lock their meters in the order in which they are asked",
+            "deadlocks/slices-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<LARGE_BATCHES>>(
+            "locks-large-batches-as-asked",
+            "batches of more than 256 slices lock all of their meters in the order in which they are asked",
+            "deadlocks/batches-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<LARGE_REFUNDS>>(
+            "locks-large-refunds-as-asked",
+            "refunds of more than sixteen meters lock them in the order in which they are asked",
+            "deadlocks/refunds-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<LARGE_RESETS>>(
+            "locks-large-resets-as-asked",
+            "resets of more than fifty meters lock them in the order in which they are asked",
+            "deadlocks/resets-in-opposite-orders",
         ),
     ]
 }
@@ -94,10 +120,10 @@ struct Locking<const WHERE: u8> {
 impl<const WHERE: u8> Locking<WHERE> {
     async fn lock(&self, call: Call, mut names: Vec<Vec<u8>>) -> Held<'_> {
         let as_asked = match call {
-            Call::Claim => WHERE == CLAIMS,
-            Call::Batch => WHERE == BATCHES,
-            Call::Refund => WHERE == REFUNDS,
-            Call::Reset => WHERE == RESETS,
+            Call::Claim => WHERE == CLAIMS || (WHERE == LARGE_SLICES && names.len() > 8),
+            Call::Batch => WHERE == BATCHES || (WHERE == LARGE_BATCHES && names.len() > 256),
+            Call::Refund => WHERE == REFUNDS || (WHERE == LARGE_REFUNDS && names.len() > 16),
+            Call::Reset => WHERE == RESETS || (WHERE == LARGE_RESETS && names.len() > 50),
         };
         if !as_asked {
             names.sort();

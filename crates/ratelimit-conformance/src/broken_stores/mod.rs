@@ -31,6 +31,7 @@ mod flaw;
 mod handles;
 mod histories;
 mod in_process;
+mod kinds;
 mod latches;
 mod late;
 mod lifetimes;
@@ -38,13 +39,16 @@ mod locks;
 mod names;
 mod names_in_calls;
 mod numbers;
+mod owners;
 mod quotas;
 mod races;
 mod refunds;
+mod repeats;
 mod reservations;
 mod server_clocks;
 mod table_store;
 mod time;
+mod waiters;
 mod wrong_expiries;
 
 pub use broken_store::BrokenStore;
@@ -66,6 +70,7 @@ pub fn all() -> Vec<BrokenStore> {
         handles::all(),
         histories::all(),
         in_process::all(),
+        kinds::all(),
         late::all(),
         latches::all(),
         lifetimes::all(),
@@ -73,12 +78,15 @@ pub fn all() -> Vec<BrokenStore> {
         names::all(),
         names_in_calls::all(),
         numbers::all(),
+        owners::all(),
         quotas::all(),
         races::all(),
         refunds::all(),
+        repeats::all(),
         reservations::all(),
         server_clocks::all(),
         time::all(),
+        waiters::all(),
         apart::all(),
     ]
     .concat()

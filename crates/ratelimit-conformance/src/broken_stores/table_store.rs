@@ -265,7 +265,7 @@ impl<F: Flaw> TableStore<F> {
     fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) -> bool {
         let mut table = self.table();
         let torn = |given| self.flaw.torn_refund_of(given, &self.read_refund(&table, given, now), now);
-        if refunds.iter().any(torn) {
+        if self.flaw.torn_refunds(refunds) || refunds.iter().any(torn) {
             return false;
         }
         for (place, given) in refunds.iter().enumerate() {

@@ -121,7 +121,7 @@ async fn peek(bench: Bench, kind: Kind) -> CaseResult {
 async fn store_nothing(bench: Bench) -> CaseResult {
     let before = bench.meters().await?;
     ensure_eq!(before, 0, "meters in a fresh space");
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let all = Trial::new(&bench, kind.limit(5, HOUR)?);
         for number in 0..5 {
             let trial = all.key(format!("{kind:?} {number}"));
@@ -152,7 +152,7 @@ async fn order(bench: Bench) -> CaseResult {
 }
 
 async fn two_keys(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(3, HOUR)?);
         let (user, address) = (trial.key("user"), trial.key("address"));
         let both = |cost| Request::new("user").and("address").cost(cost);
@@ -171,7 +171,8 @@ async fn two_keys(bench: Bench) -> CaseResult {
 }
 
 async fn largest_slice(bench: Bench) -> CaseResult {
-    let kinds = Kind::ALL.iter().cycle().take(MAX_CLAIMS).enumerate();
+    let kinds = bench.kinds();
+    let kinds = kinds.iter().cycle().take(MAX_CLAIMS).enumerate();
     let each = kinds.map(|(place, kind)| Ok(kind.builder(5, HOUR).name(format!("n{place}")).build()?));
     let each: Vec<Limit> = each.collect::<CaseResult<_>>()?;
     let last = each.last().cloned();
@@ -194,7 +195,7 @@ async fn largest_slice(bench: Bench) -> CaseResult {
 }
 
 async fn cost_zero(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(2, HOUR)?).key(kind.name());
         for _ in 0..10 {
             ensure_eq!(trial.admit(0).await?.remaining(), 2, "left after costs of zero, {kind:?}");

@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
     ];
     // A store whose nodes count for themselves has no windows from the first request.
-    cases.map(|case| case.any_time().needs(Need::OneCount)).into()
+    cases.map(|case| case.any_time().needs(Need::OneCount).slow()).into()
 }
 
 async fn on_any_clock(bench: Bench) -> CaseResult {

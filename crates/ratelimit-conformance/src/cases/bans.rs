@@ -13,7 +13,7 @@ use crate::trial::Trial;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "bans/after-refusals",
         "The third of three refusals bans the key for exactly the time of the ban, even if the other limit has units again.",
         after_refusals,

@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         raised,
     );
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "changes/lowered",
         "A lowered quota leaves zero units, never fewer, and later the new quota.",
         lowered,
@@ -100,7 +100,7 @@ async fn settled(bench: Bench) -> CaseResult {
 }
 
 async fn back_and_forth(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let free = Trial::new(&bench, kind.builder(100, MINUTE).name("plan").build()?);
         let paid = free.under(kind.builder(3_000, MINUTE).name("plan").build()?);
         for step in 1..=10 {
@@ -262,7 +262,7 @@ async fn burst(bench: Bench) -> CaseResult {
 }
 
 async fn names(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let first = Trial::new(&bench, kind.builder(5, MINUTE).name("first").build()?);
         let second = first.under(kind.builder(5, MINUTE).name("second").build()?);
         first.admit(5).await?;

@@ -94,7 +94,7 @@ async fn thousands(bench: Bench) -> CaseResult {
 
 async fn of_slices(bench: Bench) -> CaseResult {
     let mut random = bench.random();
-    let limits: Vec<_> = Kind::ALL.iter().map(|kind| kind.limit(30, DAYS)).collect::<Result<_, _>>()?;
+    let limits: Vec<_> = bench.kinds().iter().map(|kind| kind.limit(30, DAYS)).collect::<Result<_, _>>()?;
     let mut slices = Vec::new();
     for _ in 0..400 {
         let (first, keys) = (random.place(limits.len()), random.between(1, 2));

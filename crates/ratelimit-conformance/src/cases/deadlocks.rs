@@ -1,8 +1,8 @@
 //! Concurrent calls on the same keys in opposite orders all end, and no charge is lost.
 
-use ratelimit_core::{Limit, Mode};
+use ratelimit_core::{Limit, MAX_CLAIMS, Mode};
 
-use super::beside::{Part, Slice, forget, give_back, promises_with, put, put_many};
+use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
@@ -12,8 +12,9 @@ use crate::in_time::in_time;
 use crate::subject::Handle;
 
 /// The concurrent calls, and the suffix of a case's name.
-const CALLS: [(Call, &str); 6] = [
+const CALLS: [(Call, &str); 7] = [
     (Call::Slices, "slices"),
+    (Call::Forced, "forced-slices"),
     (Call::Batches, "batches"),
     (Call::BatchesOfSlices, "batches-of-slices"),
     (Call::Refunds, "refunds"),
@@ -24,12 +25,19 @@ const CALLS: [(Call, &str); 6] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Slices,
+    Forced,
     Batches,
     BatchesOfSlices,
     Refunds,
     Resets,
     Everything,
 }
+
+/// How many keys a call has, and how many tasks make calls at once. Stores handle small calls in another way than large ones.
+const SIZES: [(usize, usize); 6] = [(4, 64), (9, 16), (17, 12), (26, 12), (51, 8), (64, 8)];
+
+/// The same for batches, each of whose slices has a key of its own.
+const BATCHES: [(usize, usize); 2] = [(130, 8), (300, 6)];
 
 /// Units of each key that all others are charged next to.
 const OTHERS: u64 = 100;
@@ -38,8 +46,8 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(call, name)| {
         Case::new(
             format!("deadlocks/{name}-in-opposite-orders"),
-            "Calls on several keys in opposite orders all end. Charges and refunds add up; after concurrent resets, one more leaves \
-             nothing.",
+            "Calls on 4 to 64 keys, or batches of up to 300, in opposite orders all end. Charges and refunds add up; after \
+             concurrent resets, one more leaves nothing.",
             move |bench| opposite(bench, call),
         )
         .any_time()
@@ -48,38 +56,56 @@ pub(super) fn cases() -> Vec<Case> {
     CALLS.into_iter().map(case).collect()
 }
 
-/// The keys in an order that depends on the task.
-fn parts(limit: &Limit, number: usize) -> Vec<Part> {
-    let mut keys = ["a", "b", "c", "d"];
-    keys.rotate_left(number % 4);
-    if number.is_multiple_of(2) {
-        keys.reverse();
+impl Call {
+    /// How many keys a call has, and how many tasks make calls at once.
+    fn sizes(self) -> Vec<(usize, usize)> {
+        let more: &[(usize, usize)] = if self == Self::Batches { &BATCHES } else { &[] };
+        [&SIZES[..], more].concat()
     }
-    keys.map(|key| Part::new(limit, key, 1)).into()
+}
+
+/// The keys in an order that depends on the task.
+fn parts(limit: &Limit, size: usize, number: usize) -> Vec<Part> {
+    let mut parts: Vec<Part> = (0..size).map(|key| Part::new(limit, format!("{size}.{key}"), 1)).collect();
+    parts.rotate_left(number % size);
+    if number.is_multiple_of(2) {
+        parts.reverse();
+    }
+    parts
 }
 
 async fn opposite(bench: Bench, call: Call) -> CaseResult {
+    for (size, tasks) in call.sizes() {
+        if size > MAX_CLAIMS && !bench.space.sends_together() {
+            continue;
+        }
+        let done = of_size(&bench, call, size, tasks).await;
+        done.map_err(|failure| after(&format!("{call:?} of {size} keys by {tasks} tasks at once"), failure))?;
+    }
+    Ok(())
+}
+
+async fn of_size(bench: &Bench, call: Call, size: usize, tasks: usize) -> CaseResult {
     let handles = bench.handles(4).await?;
     // Enough that nothing is refused.
-    let limits = [limit("100000/3000d")?, limit("5000/3000d log")?];
-    for limit in &limits {
+    for limit in [limit("100000/3000d")?, limit("5000/3000d burst 5000")?, limit("5000/3000d log")?] {
         // Units that are never refunded: too many refunds would return these.
-        for part in parts(limit, 0) {
+        for part in parts(&limit, size, 0) {
             put(&bench.store, START, Mode::Charge, &[part.of(OTHERS)]).await??;
         }
-        let calls = storm(&handles, 64, |handle, number| {
+        let calls = storm(&handles, tasks, |handle, number| {
             let limit = limit.clone();
-            async move { one(&handle, call, &limit, number).await }
+            async move { one(&handle, call, &limit, (size, number)).await }
         });
         calls.await?;
         let (all, what) = if matches!(call, Call::Resets | Call::Everything) {
             // Resets have removed charges of others.
-            forget(&bench.store, START, &parts(limit, 0)).await??;
+            forget(&bench.store, START, &parts(&limit, size, 0)).await??;
             (limit.burst(), "all was reset".to_owned())
         } else {
             (limit.burst() - OTHERS, format!("all but {OTHERS} was given back"))
         };
-        for part in parts(limit, 1) {
+        for part in parts(&limit, size, 1) {
             let peeked = put(&bench.store, START, Mode::Peek, &[part.of(0)]).await??;
             let left = peeked.verdicts[0].remaining;
             ensure!(left == all, "{left} are left after {what}, not {all}, {limit}");
@@ -88,19 +114,21 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
     Ok(())
 }
 
-/// Charges one unit of each key three times, and refunds all of them.
-async fn one(handle: &Handle, call: Call, limit: &Limit, number: usize) -> CaseResult {
-    for round in 0..3 {
-        let parts = parts(limit, number + round);
-        let slice = |parts: &[Part]| Slice { now: START, mode: Mode::Charge, parts: parts.to_vec() };
+/// Charges one unit of each key a few times, and refunds all of them.
+async fn one(handle: &Handle, call: Call, limit: &Limit, (size, number): (usize, usize)) -> CaseResult {
+    let mode = if call == Call::Forced { Mode::Force } else { Mode::Charge };
+    for round in 0..if size > 4 { 2 } else { 3 } {
+        let parts = parts(limit, size, number + round);
+        let slice = |parts: &[Part]| Slice { now: START, mode, parts: parts.to_vec() };
+        let half = size / 2;
         let slices = match call {
             Call::Batches => parts.iter().map(|part| slice(std::slice::from_ref(part))).collect(),
-            Call::BatchesOfSlices => vec![slice(&parts[..2]), slice(&parts[2..]), slice(&parts)],
+            Call::BatchesOfSlices => vec![slice(&parts[..half]), slice(&parts[half..]), slice(&parts)],
             Call::Everything if number.is_multiple_of(3) => vec![slice(&parts), slice(&parts[1..])],
             _ => vec![slice(&parts)],
         };
         let answers = if let [only] = slices.as_slice() {
-            vec![put(handle, START, Mode::Charge, &only.parts).await?]
+            vec![put(handle, START, mode, &only.parts).await?]
         } else {
             in_time("a batch", put_many(handle, &slices)).await?
         };

@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         never_fits_as_a_claim,
     ));
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::SPENT,
         "decisions/refund-under-another-limit",
         "A decision refunds its charge although the quota has changed since.",
         changed_limit,
@@ -192,7 +192,7 @@ async fn settled_each(bench: Bench) -> CaseResult {
 }
 
 async fn of_two_clients(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(20, MINUTE)?);
         let (one, other) = (trial.key("one"), trial.key("other"));
         other.admit(10).await?;

@@ -16,7 +16,7 @@ use crate::trial::Trial;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "field-bugs/limit-of-one",
         "A limit of one admits one, and again after its time.",
         limit_of_one,
@@ -119,7 +119,7 @@ async fn retry_after(bench: Bench) -> CaseResult {
 }
 
 async fn no_extra(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
         let taken = trial.drain(20).await?;
         let mut extra = 0;
@@ -159,7 +159,7 @@ async fn leaks_under_load(bench: Bench) -> CaseResult {
 }
 
 async fn ten_thousand(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(25_000, MINUTE)?);
         trial.admit(10_000).await?;
         let second = trial.admit(10_000).await?;
@@ -186,7 +186,7 @@ async fn minting(bench: Bench) -> CaseResult {
 }
 
 async fn only_falls(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(30, MINUTE)?);
         let mut left = 30;
         for cost in [1, 2, 3, 4, 5, 6, 7] {
@@ -279,7 +279,7 @@ async fn hot_key(bench: Bench) -> CaseResult {
 }
 
 async fn negative(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
         trial.limiter.charge(trial.request(35)).await?;
         let refused = trial.refuse(1).await?;

@@ -7,7 +7,6 @@ use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::DAYS;
 use crate::failure::CaseResult;
-use crate::kind::Kind;
 use crate::subject::Handle;
 use crate::trial::Trial;
 
@@ -88,7 +87,7 @@ async fn total(bench: Bench) -> CaseResult {
 
 async fn sees(bench: Bench, done: Done) -> CaseResult {
     let handles = bench.handles(2).await?;
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         for look in [Look::Claim, Look::Peek, Look::Batch] {
             for (taken, second) in [(2, 0), (2, 1), (10, 0), (10, 1)] {
                 let handles = [&handles[0], &handles[second]];

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
+use ratelimit_core::{Claim, Claims, CounterStore, Key, Meter, MeterId, Mode, Request};
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAYS, START};
-use crate::failure::{CaseResult, ensure, ensure_eq};
-use crate::kind::Kind;
+use crate::describe;
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::printed::shows;
 use crate::trial::Trial;
 
@@ -82,19 +82,38 @@ pub(super) fn cases() -> Vec<Case> {
 /// Checks that a limit of one admits each of these keys once.
 async fn each_its_own<K: AsRef<[u8]>>(bench: &Bench, keys: &[K]) -> CaseResult {
     let trial = Trial::new(bench, limit("1/3000d burst 1")?);
-    for (round, expected) in [(1, true), (2, false)] {
-        for key in keys {
-            let decision = trial.key(key).ask(1).await?;
-            let key = key.as_ref();
-            let shown = key[..key.len().min(40)].escape_ascii();
-            ensure!(
-                decision.allowed() == expected,
-                "round {round} on the key {shown} of {} bytes: expected {expected}, found {decision:?}",
-                key.len()
-            );
+    for (place, key) in keys.iter().enumerate() {
+        let key = key.as_ref();
+        let decision = trial.key(key).ask(1).await?;
+        if !decision.allowed() {
+            let twin = sharer(bench, key, &keys[..place]).await?;
+            return Err(Failure::new(format!(
+                "the first unit of key {} was refused: {twin}",
+                describe::key(key)
+            )));
         }
     }
+    for key in keys {
+        let decision = trial.key(key).ask(1).await?;
+        let key = describe::key(key.as_ref());
+        ensure!(
+            !decision.allowed(),
+            "the second unit of key {key} was admitted by a limit of one: {decision:?}"
+        );
+    }
     Ok(())
+}
+
+/// Says which of the earlier keys has the same meter: a charge to it leaves nothing to this one.
+async fn sharer<K: AsRef<[u8]>>(bench: &Bench, key: &[u8], earlier: &[K]) -> CaseResult<String> {
+    for (number, other) in earlier.iter().enumerate() {
+        let fresh = limit(&format!("1/3000d burst 1 name pair{number}"))?;
+        let trial = Trial::new(bench, fresh).key(other);
+        if trial.ask(1).await?.allowed() && trial.key(key).left().await? == 0 {
+            return Ok(format!("key {} shares its meter", describe::key(other.as_ref())));
+        }
+    }
+    Ok("no other key of the case shares its meter alone".to_owned())
 }
 
 async fn every_byte(bench: Bench) -> CaseResult {
@@ -115,7 +134,7 @@ async fn lengths(bench: Bench) -> CaseResult {
 async fn hundred_thousand(bench: Bench) -> CaseResult {
     let key: Vec<u8> = (0_u8..=250).cycle().take(100_000).collect();
     let all = Trial::new(&bench, limit("2/3000d")?);
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = all.under(kind.limit(2, DAYS)?).key(&key);
         trial.admit(2).await?;
         trial.refuse(1).await?;
@@ -274,18 +293,48 @@ fn cuts() -> BTreeSet<(String, String, String)> {
 }
 
 async fn triples(bench: Bench) -> CaseResult {
-    let limit = limit("1/3000d burst 1")?;
-    let cuts = cuts();
-    for (round, expected) in [(1, true), (2, false)] {
-        for (namespace, scope, key) in &cuts {
-            let id = MeterId { namespace, scope, key: key.as_bytes() };
-            let claims = [Claim { id, cost: 1, meter: limit.meter_for(key.as_bytes()) }];
-            let answer = bench.store.claim(Claims::new(START, Mode::Charge, &claims)?).await?;
-            let triple = (namespace, scope, key);
-            ensure_eq!(answer.admitted, expected, "round {round} on the meter {triple:?} admitted");
+    let cuts: Vec<_> = cuts().into_iter().collect();
+    for (place, triple) in cuts.iter().enumerate() {
+        if !takes(&bench, triple).await? {
+            let twin = twin_of(&bench, triple, &cuts[..place]).await?;
+            return Err(Failure::new(format!("the first unit of the meter {triple:?} was refused: {twin}")));
         }
     }
+    for triple in &cuts {
+        ensure!(
+            !takes(&bench, triple).await?,
+            "the second unit of the meter {triple:?} was admitted by a limit of one"
+        );
+    }
     Ok(())
+}
+
+type Triple = (String, String, String);
+
+/// A claim on the meter with this namespace, scope and key.
+fn claim_on((namespace, scope, key): &Triple, meter: Meter) -> Claim<'_> {
+    Claim { id: MeterId { namespace, scope, key: key.as_bytes() }, cost: 1, meter }
+}
+
+/// Takes the only unit of the meter. Returns whether it was admitted.
+async fn takes(bench: &Bench, triple: &Triple) -> CaseResult<bool> {
+    let claims = [claim_on(triple, limit("1/3000d burst 1")?.meter_for(b""))];
+    Ok(bench.store.claim(Claims::new(START, Mode::Charge, &claims)?).await?.admitted)
+}
+
+/// Says which of the earlier triples has the same meter.
+async fn twin_of(bench: &Bench, triple: &Triple, earlier: &[Triple]) -> CaseResult<String> {
+    let meter = limit("1/3000d burst 1")?.meter_for(b"");
+    for other in earlier {
+        let both = [claim_on(triple, meter), claim_on(other, meter)];
+        for one in &both {
+            bench.store.reset(Claims::new(START, Mode::Charge, std::slice::from_ref(one))?).await?;
+        }
+        if takes(bench, other).await? && !takes(bench, triple).await? {
+            return Ok(format!("{other:?} shares it"));
+        }
+    }
+    Ok("no other triple shares it alone".to_owned())
 }
 
 async fn name_spaces(bench: Bench) -> CaseResult {

@@ -205,7 +205,7 @@ async fn take(
 
 async fn full_stays_full(bench: Bench) -> CaseResult {
     let handles = bench.handles(2).await?;
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let part = Part::new(&kind.limit(3, PERIOD)?, "k", 1);
         let mut beside = Beside::new(&bench);
         beside.set(newest()).claim(Mode::Charge, &[part.of(3)]).await?;

@@ -9,7 +9,7 @@ use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;
 use crate::bench::Bench;
 use crate::case::Case;
-use crate::clock::{HOUR, START, pause};
+use crate::clock::{DAY, HOUR, START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 
@@ -176,7 +176,7 @@ async fn told(beside: &mut Beside, part: &Part) -> CaseResult<Timestamp> {
 
 async fn counts(bench: Bench, way: Way) -> CaseResult {
     for start in STARTS {
-        for kind in Kind::ALL {
+        for kind in bench.kinds() {
             counts_from(&bench, way, kind, start).await?;
         }
     }
@@ -189,6 +189,10 @@ async fn counts_from(bench: &Bench, way: Way, kind: Kind, start: Timestamp) -> C
     // Inside a window, like most claims.
     beside.set(start + Duration::from_secs(700));
     write(&mut beside, way, &meters).await?;
+    if !kind.is_renewed() {
+        beside.set(start + DAY * 3_660);
+        return beside.stands(&meters, &format!("{way:?} of {kind:?}, and ten years")).await;
+    }
     let fits_at = told(&mut beside, &meters[0]).await?;
     for (now, when) in [
         (earlier(fits_at, Duration::from_nanos(1)), "to a nanosecond before all fits"),
@@ -208,7 +212,7 @@ async fn counts_from(bench: &Bench, way: Way, kind: Kind, start: Timestamp) -> C
 async fn for_late_callers(bench: Bench) -> CaseResult {
     let (late, newest) = (Duration::from_millis(400), Duration::from_millis(550));
     for (way, _) in WAYS {
-        for kind in Kind::ALL {
+        for kind in bench.renewed() {
             let mut beside = Beside::new(&bench);
             let meters = tenth(kind, &format!("{way:?}"), HOUR)?;
             write(beside.at(Duration::from_secs(700)), way, &meters).await?;
@@ -230,7 +234,7 @@ async fn in_real_time(bench: Bench) -> CaseResult {
     let clock = SystemClock::new();
     let mut waiting = Vec::new();
     for (way, name) in WAYS {
-        for kind in Kind::ALL {
+        for kind in bench.renewed() {
             let mut beside = Beside::new(&bench);
             let meters = tenth(kind, name, Duration::from_millis(2_400))?;
             write(beside.set(clock.now()), way, &meters).await?;
@@ -266,7 +270,7 @@ async fn forgotten(bench: Bench, ways: &[Way]) -> CaseResult {
     let period = Duration::from_millis(400);
     let mut written = Vec::new();
     for way in ways {
-        for kind in Kind::ALL {
+        for kind in bench.renewed() {
             let mut beside = Beside::new(&bench);
             let meters = tenth(kind, &format!("{way:?}"), period)?;
             write(beside.set(clock.now()), *way, &meters).await?;

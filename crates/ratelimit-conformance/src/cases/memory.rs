@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "memory/forgotten",
         "Meters are removed while others are in use, at the latest 30 s and two periods after their last charge.",
         |bench, kind| forgotten(bench, kind, Duration::from_secs(1), 40),
@@ -37,13 +37,13 @@ pub(super) fn cases() -> Vec<Case> {
         }),
     ]);
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "memory/not-early-asked-often",
         "In real time: an exhausted meter under constant requests admits at the announced instant, not earlier.",
         |bench, kind| not_early(bench, kind, Duration::from_millis(25)),
     ));
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "memory/not-early-left-alone",
         "In real time: an idle exhausted meter still counts right before the announced instant.",
         left_alone,
@@ -52,13 +52,13 @@ pub(super) fn cases() -> Vec<Case> {
         *case = case.clone().any_time();
     }
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "memory/counts-until-reset",
         "A meter is as good as new at its reset instant, and not a nanosecond earlier.",
         |bench, kind| until_reset(bench, kind, Duration::from_secs(60)),
     ));
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "memory/forty-days",
         "A limit of forty days still counts: no lifetime is truncated or mistaken for a date.",
         |bench, kind| until_reset(bench, kind, DAY * 40),
@@ -72,6 +72,11 @@ fn others() -> Vec<Case> {
         Case::new("memory/ten-years", "The longest period still counts.", |bench| {
             until_reset(bench, Kind::Sliding, DAY * 3_660)
         }),
+        Case::new(
+            "memory/periods-of-the-calendar",
+            "A day, a month and a year of the calendar count until their last nanosecond, also if nobody asks meanwhile.",
+            calendar,
+        ),
         Case::new(
             "memory/clean-up-keeps-what-counts",
             "Thousands of meters expire around one that still counts.",
@@ -200,6 +205,17 @@ async fn until_reset(bench: Bench, kind: Kind, period: Duration) -> CaseResult {
     Ok(())
 }
 
+async fn calendar(bench: Bench) -> CaseResult {
+    for text in ["4/day in UTC", "4/month in UTC", "4/year in UTC"] {
+        let trial = Trial::new(&bench, limit(text)?).key(text);
+        let reset = trial.admit(4).await?.reset_after();
+        pause(Duration::from_millis(1_200)).await;
+        trial.advance(reset - Duration::from_nanos(1)).refuse(1).await?;
+        trial.advance(Duration::from_nanos(1)).expect_left(4).await?;
+    }
+    Ok(())
+}
+
 async fn keeps_what_counts(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("3/d log")?);
     let short = trial.under(limit("1/s burst 1")?);
@@ -216,7 +232,7 @@ async fn keeps_what_counts(bench: Bench) -> CaseResult {
 }
 
 async fn reset_forgets(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(3, DAY)?);
         trial.admit(3).await?;
         ensure!(bench.meters().await? > 0, "no meter is stored after a charge, {kind:?}");
@@ -246,7 +262,7 @@ async fn used_again(bench: Bench) -> CaseResult {
 }
 
 async fn expired(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(4, Duration::from_secs(60))?);
         for _ in 0..5 {
             let reset = trial.admit(4).await?.reset_after();
@@ -258,7 +274,7 @@ async fn expired(bench: Bench) -> CaseResult {
 }
 
 async fn idle_just_short(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(10, Duration::from_secs(60))?);
         for short in [1, 1_000, 1_000_000, 100_000_000] {
             let trial = trial.key(format!("{short}"));

@@ -11,7 +11,6 @@ use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
 use crate::failure::{CaseResult, Failure, ensure};
 use crate::in_time::in_time;
-use crate::kind::Kind;
 use crate::subject::Handle;
 
 /// Units of each meter: more than are taken concurrently.
@@ -69,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn of_all_kinds(bench: Bench, when: Duration, behind: Duration) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let other = kind.builder(ALL, HOUR).name("other").build()?;
         mixed(&bench, when, behind, [kind.limit(ALL, HOUR)?, other]).await?;
     }

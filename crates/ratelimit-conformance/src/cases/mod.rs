@@ -3,6 +3,7 @@
 mod all_or_nothing;
 mod any_clock;
 mod atomic;
+mod banned;
 mod bans;
 mod batches;
 mod beside;
@@ -10,13 +11,16 @@ mod boundaries;
 mod calendar;
 mod cancelled;
 mod changes;
+mod closed;
 mod concurrency;
 mod contended;
 mod crowded_batches;
+mod crowds;
 mod deadlocks;
 mod decisions;
 mod decorated;
 mod dropped;
+mod dropped_large;
 mod failures;
 mod field_bugs;
 mod handles;
@@ -24,6 +28,7 @@ mod held;
 mod histories;
 mod keys;
 mod late;
+mod leftovers;
 mod lifetimes;
 mod logs;
 mod lost_answers;
@@ -53,60 +58,68 @@ mod storms;
 mod time;
 mod trips;
 mod turns;
+mod waiters;
 mod waiting;
 mod worked_examples;
 
 use crate::case::Case;
 
-/// All cases, in the order of the report.
+/// All cases, in the order of the report, which is that of dependence: what a case tests, later ones use. First calls by one
+/// caller, then time, then many callers, then what breaks. So the first failure of a store is the one to look at.
 pub(crate) fn all() -> Vec<Case> {
     let areas = [
         worked_examples::cases(),
         boundaries::cases(),
+        all_or_nothing::cases(),
+        keys::cases(),
+        names::cases(),
+        any_clock::cases(),
+        many_meters::cases(),
+        numbers::cases(),
+        time::cases(),
+        late::cases(),
+        changes::cases(),
+        rates::cases(),
+        steps::cases(),
+        turns::cases(),
+        resets::cases(),
+        refunds::cases(),
+        several::cases(),
+        decisions::cases(),
+        partial::cases(),
+        queues::cases(),
+        concurrency::cases(),
+        waiting::cases(),
+        batches::cases(),
+        crowded_batches::cases(),
+        bans::cases(),
+        banned::cases(),
+        calendar::cases(),
+        handles::cases(),
+        logs::cases(),
         same_decisions::cases(),
+        decorated::cases(),
+        field_bugs::cases(),
+        memory::cases(),
+        leftovers::cases(),
+        lifetimes::cases(),
+        pauses::cases(),
+        closed::cases(),
+        server_time::cases(),
         atomic::cases(),
+        crowds::cases(),
         races::cases(),
+        refund_races::cases(),
+        reset_races::cases(),
         held::cases(),
         histories::cases(),
         storms::cases(),
         mixed_storms::cases(),
-        handles::cases(),
         deadlocks::cases(),
         cancelled::cases(),
+        waiters::cases(),
         dropped::cases(),
-        all_or_nothing::cases(),
-        batches::cases(),
-        crowded_batches::cases(),
-        time::cases(),
-        late::cases(),
-        server_time::cases(),
-        memory::cases(),
-        lifetimes::cases(),
-        pauses::cases(),
-        logs::cases(),
-        keys::cases(),
-        names::cases(),
-        many_meters::cases(),
-        numbers::cases(),
-        changes::cases(),
-        rates::cases(),
-        steps::cases(),
-        any_clock::cases(),
-        refunds::cases(),
-        refund_races::cases(),
-        reset_races::cases(),
-        decisions::cases(),
-        resets::cases(),
-        several::cases(),
-        waiting::cases(),
-        partial::cases(),
-        concurrency::cases(),
-        bans::cases(),
-        calendar::cases(),
-        queues::cases(),
-        turns::cases(),
-        field_bugs::cases(),
-        decorated::cases(),
+        dropped_large::cases(),
         trips::cases(),
         failures::cases(),
         lost_answers::cases(),

@@ -254,7 +254,7 @@ async fn huge_burst(bench: Bench) -> CaseResult {
 }
 
 async fn end(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(5, DAY * 3_660)?);
         let hour = Timestamp::from_nanos(Timestamp::MAX.as_nanos() - 3_600_000_000_000);
         trial.set(hour).admit(2).await?;
@@ -268,7 +268,7 @@ async fn end(bench: Bench) -> CaseResult {
 }
 
 async fn epoch(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(2, Duration::from_secs(60))?);
         trial.set(Timestamp::EPOCH).admit(1).await?;
         trial.set(Timestamp::from_nanos(1)).admit(1).await?;
@@ -279,7 +279,7 @@ async fn epoch(bench: Bench) -> CaseResult {
 }
 
 async fn idle(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(5, Duration::from_secs(1))?);
         for now in [Timestamp::from_secs(1), START, Timestamp::MAX] {
             trial.set(now).admit(1).await?;
@@ -292,7 +292,7 @@ async fn idle(bench: Bench) -> CaseResult {
 
 async fn beyond(bench: Bench) -> CaseResult {
     let mut beside = Beside::new(&bench);
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         for cost in [MAX_UNITS, MAX_UNITS + 1, u64::MAX] {
             let part = [Part::new(&kind.limit(1_000, HOUR)?, format!("{cost}"), cost)];
             for _ in 0..3 {
@@ -306,7 +306,7 @@ async fn beyond(bench: Bench) -> CaseResult {
             beside.claim(Mode::Charge, &part).await?;
             let refused = beside.claim(Mode::Charge, &[part[0].of(1)]).await?;
             ensure!(
-                !refused.admitted && refused.verdicts[0].fits_at.is_some(),
+                !refused.admitted && refused.verdicts[0].fits_at.is_some() == kind.is_renewed(),
                 "a unit after {cost} were forced, {kind:?}: {refused:?}"
             );
             beside.reset(&part).await?;
@@ -356,7 +356,7 @@ async fn shortest(bench: Bench) -> CaseResult {
 
 async fn never_above(bench: Bench) -> CaseResult {
     let mut random = bench.random();
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(9, Duration::from_secs(9))?);
         for _ in 0..40 {
             trial.advance(Duration::from_millis(random.below(4_000)));

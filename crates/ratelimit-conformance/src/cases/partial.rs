@@ -15,7 +15,7 @@ use crate::trial::Trial;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "partial/at-most-what-is-left",
         "A request for more than is left takes what is left, and nothing if that is nothing.",
         what_is_left,

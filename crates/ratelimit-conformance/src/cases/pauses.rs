@@ -12,7 +12,7 @@ use super::beside::{Beside, Part, after, put};
 use super::lifetimes::{ALL, WAYS, meters, write};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
-use crate::clock::{DAYS, SECOND, pause};
+use crate::clock::{DAYS, MINUTE, SECOND, pause};
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 
@@ -33,18 +33,27 @@ pub(super) fn cases() -> Vec<Case> {
             "In real time: long meters still count, whichever operations wrote them, and whatever lived shortly beside them \
              or in their place. So do meters that are charged all the time.",
             |bench| async move {
-                tokio::try_join!(left_alone(&bench), charged_all_the_time(&bench))?;
+                tokio::try_join!(left_alone(&bench, PAUSE), charged_all_the_time(&bench))?;
                 Ok(())
             },
         )
-        .any_time(),
+        .any_time()
+        .slow(),
+        Case::new(
+            "lifetimes/counts-after-a-minute",
+            "In real time: long meters that nobody uses for more than a minute still count, whichever operations wrote them.",
+            |bench| async move { left_alone(&bench, MINUTE + SECOND * 2).await },
+        )
+        .any_time()
+        .slow(),
         Case::new(
             "lifetimes/counts-for-the-longest-lease",
             "In real time: a log that limits with different leases share counts for the longest of them, after a charge, a \
              batch or a release under a shorter one.",
             leases,
         )
-        .any_time(),
+        .any_time()
+        .slow(),
     ]
 }
 
@@ -83,19 +92,23 @@ async fn leases(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-async fn left_alone(bench: &Bench) -> CaseResult {
+async fn left_alone(bench: &Bench, wait: Duration) -> CaseResult {
     let clock = SystemClock::new();
     let mut waiting = Vec::new();
     for period in LONG {
         for (way, name) in WAYS {
-            for kind in Kind::ALL {
+            for kind in bench.kinds() {
                 let key = format!("{name} of {kind:?} for {period:?}");
                 let mut short = kind.builder(1_000, SECOND).name("long");
                 if kind.has_burst() {
                     short = short.burst(ALL);
                 }
                 let mut beside = Beside::new(bench);
-                beside.set(clock.now()).claim(Mode::Charge, &[Part::new(&short.build()?, &key, 1)]).await?;
+                // Permits under another lease share their log, which another case tests.
+                if kind.is_renewed() && kind != Kind::Permits {
+                    let part = Part::new(&short.build()?, &key, 1);
+                    beside.set(clock.now()).claim(Mode::Charge, &[part]).await?;
+                }
                 waiting.push((beside, way, kind, period, key));
             }
         }
@@ -105,7 +118,7 @@ async fn left_alone(bench: &Bench) -> CaseResult {
     let mut written = Vec::new();
     for (mut beside, way, kind, period, what) in waiting {
         let mut long = kind.builder(ALL, period).name("long");
-        if !kind.has_burst() && kind != Kind::Log {
+        if kind.is_window() {
             long = long.alignment(begins_at(clock.now(), period));
         }
         let meters = meters(long, Kind::Fixed.builder(1_000, SECOND).name("other"), &what)?;
@@ -113,16 +126,16 @@ async fn left_alone(bench: &Bench) -> CaseResult {
         outcome.map_err(|failure| after(&what, failure))?;
         written.push((beside, meters, what));
     }
-    pause(PAUSE).await;
+    pause(wait).await;
     for (mut beside, meters, what) in written {
-        beside.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{PAUSE:?} and {what}")).await?;
+        beside.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{wait:?} and {what}")).await?;
     }
     Ok(())
 }
 
 async fn charged_all_the_time(bench: &Bench) -> CaseResult {
     let mut meters = Vec::new();
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         for call in ["claims", "batches", "forced charges"] {
             let part = Part::new(&kind.limit(3, SECOND)?, call, 1);
             meters.push(charged_by(bench, call, part));

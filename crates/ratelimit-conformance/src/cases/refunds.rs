@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
         give_back,
     );
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "refunds/nothing-that-has-left",
         "Units that have left the meter are not refunded.",
         has_left,
@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         later_than_all,
     ));
     cases.extend(Case::for_each(
-        &Kind::ALL,
+        &Kind::SPENT,
         "refunds/settle",
         "Settling an estimate refunds an excess and charges a deficit, even far beyond the limit.",
         settle,
@@ -170,7 +170,7 @@ async fn log(bench: Bench) -> CaseResult {
 }
 
 async fn twice(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
         let decision = trial.admit(5).await?;
         for _ in 0..3 {
@@ -206,7 +206,7 @@ async fn several(bench: Bench) -> CaseResult {
 }
 
 async fn unknown(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let limit = kind.limit(5, MINUTE)?;
         let id = MeterId { namespace: "", scope: limit.scope(), key: b"unknown" };
         let refund = Refund { id, cost: 3, meter: limit.meter_for(id.key), receipt: START };
@@ -219,7 +219,7 @@ async fn unknown(bench: Bench) -> CaseResult {
 }
 
 async fn others(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
         let other = trial.key("other");
         let named = trial.under(kind.builder(5, MINUTE).name("named").build()?);

@@ -109,7 +109,10 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     while compared.claims < goal {
         let seed = seeds.bits();
         let Compared { claims, conservative } =
-            sequence(&bench.store, shape, seed, number, bench.suite.seed).await?;
+            sequence(&bench.store, shape, seed, number, bench.suite.seed).await.inspect_err(|_| {
+                // The message has the steps of the sequence.
+                bench.journal.clear();
+            })?;
         compared.claims += claims;
         compared.conservative += conservative;
         number += 1;

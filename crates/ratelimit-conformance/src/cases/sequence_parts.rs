@@ -31,7 +31,7 @@ pub(super) struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         Self {
-            kinds: &Kind::ALL,
+            kinds: &Kind::PLAIN,
             steps: 250,
             periods: (60_000_000, 7_200_000_000),
             quota: 20,

@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn each(bench: Bench, resets: bool) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         for unknown in [&[0][..], &[1], &[3], &[0, 1], &[0, 3], &[]] {
             let what = format!("unknown {unknown:?}, {kind:?}");
             let limit = kind.limit(10, DAYS)?;
@@ -74,7 +74,7 @@ async fn each(bench: Bench, resets: bool) -> CaseResult {
 }
 
 async fn several_of_one(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let part = Part::new(&kind.limit(10, DAYS)?, "k", 0);
         let other = Part::new(&kind.limit(10, DAYS)?, "other", 0);
         let mut beside = Beside::new(&bench);
@@ -91,7 +91,7 @@ async fn several_of_one(bench: Bench) -> CaseResult {
 }
 
 async fn zero(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let limit = kind.limit(10, DAYS)?;
         let [first, second] = ["first", "second"].map(|key| Part::new(&limit, key, 5));
         let mut beside = Beside::new(&bench);

@@ -25,19 +25,31 @@ const ALL: u64 = 40;
 /// The name of the limits, so that a bucket is the same under another rate.
 const NAME: &str = "storm";
 
-/// The state of a meter before the storm, and the suffix of a case's name.
-const STATES: [(Before, &str); 11] = [
-    (Before::Busy, "busy"),
-    (Before::HalfDrained, "half-drained"),
-    (Before::AtATurn, "at-a-turn"),
-    (Before::NearlyExpired, "nearly-expired"),
-    (Before::Expired, "expired"),
-    (Before::Reset, "reset"),
-    (Before::GivenBack, "given-back"),
-    (Before::Refused, "refused-before"),
-    (Before::TwoRates, "two-rates"),
-    (Before::ThreeRates, "three-rates"),
-    (Before::OtherQuota, "other-quota"),
+/// The state of a meter before the storm, the suffix of a case's name, and what the case tests.
+const STATES: [(Before, &str, &str); 11] = [
+    (
+        Before::Busy,
+        "busy",
+        "Concurrent claims are admitted exactly as often as they fit, on a meter of which a part is taken.",
+    ),
+    (Before::HalfDrained, "half-drained", "The same half a period after all was taken."),
+    (
+        Before::AtATurn,
+        "at-a-turn",
+        "The same in the first instant of a window, after most of the one before was taken.",
+    ),
+    (
+        Before::NearlyExpired,
+        "nearly-expired",
+        "The same a nanosecond before a used-up meter is as good as new.",
+    ),
+    (Before::Expired, "expired", "The same in the instant at which a used-up meter is as good as new."),
+    (Before::Reset, "reset", "The same on a used-up meter that was just reset."),
+    (Before::GivenBack, "given-back", "The same on a used-up meter to which a part was just refunded."),
+    (Before::Refused, "refused-before", "The same on a half-full meter that has just refused larger costs."),
+    (Before::TwoRates, "two-rates", "The same on a bucket that limits of two rates have charged."),
+    (Before::ThreeRates, "three-rates", "The same on a bucket that limits of three rates have charged."),
+    (Before::OtherQuota, "other-quota", "The same on a meter that a limit with a larger quota has charged."),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +70,11 @@ enum Before {
 }
 
 impl Before {
+    /// Whether units come back before the storm.
+    fn needs_time(self) -> bool {
+        matches!(self, Self::HalfDrained | Self::AtATurn | Self::NearlyExpired | Self::Expired)
+    }
+
     /// Whether limits of several rates have charged a bucket.
     fn has_rates(self) -> bool {
         matches!(self, Self::TwoRates | Self::ThreeRates)
@@ -67,12 +84,8 @@ impl Before {
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = STATES
         .into_iter()
-        .map(|(state, name)| {
-            let case = Case::new(
-                format!("storms/{name}"),
-                "Concurrent claims on a meter in this state are admitted exactly as often as they fit.",
-                move |bench| in_state(bench, state),
-            );
+        .map(|(state, name, about)| {
+            let case = Case::new(format!("storms/{name}"), about, move |bench| in_state(bench, state));
             // A node that counts for itself learns from others how much a bucket holds, and not at which rates. So it may
             // count units for longer.
             let has_rates = state.has_rates() || matches!(state, Before::OtherQuota);
@@ -82,7 +95,7 @@ pub(super) fn cases() -> Vec<Case> {
         .collect();
     cases.extend(
         Case::for_each(
-            &Kind::ALL,
+            &Kind::PLAIN,
             "storms/across-a-turn",
             "Concurrent claims on both sides of a window's end, or of a meter's end, get consistent answers.",
             across_a_turn,
@@ -163,8 +176,8 @@ async fn prepare(trial: &Trial, state: Before, kind: Kind) -> CaseResult<Timesta
 }
 
 async fn in_state(bench: Bench, state: Before) -> CaseResult {
-    for kind in Kind::ALL {
-        if state.has_rates() && !kind.has_burst() {
+    for kind in bench.kinds() {
+        if (state.has_rates() && !kind.has_burst()) || (state.needs_time() && !kind.is_renewed()) {
             continue;
         }
         let limits: Limits = kind.builder(ALL, HOUR).name(NAME).build()?.into();

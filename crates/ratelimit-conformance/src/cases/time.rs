@@ -122,7 +122,7 @@ async fn log(bench: Bench) -> CaseResult {
 }
 
 async fn inside_the_burst(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
         trial.at(MINUTE).admit(3).await?;
         for back in 0..6 {
@@ -134,7 +134,7 @@ async fn inside_the_burst(bench: Bench) -> CaseResult {
 }
 
 async fn only_charges(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(2, MINUTE)?);
         trial.at(Duration::from_secs(30)).admit(1).await?;
         let before = trial.limiter.peek("k").await?.reset_after();
@@ -190,7 +190,7 @@ async fn same_windows(bench: Bench) -> CaseResult {
 }
 
 async fn leaps(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
         for year in 0..5 {
             trial.at(Duration::from_secs(year * 366 * 86_400)).admit(5).await?;

@@ -15,7 +15,7 @@ use crate::trial::Trial;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "waiting/exactly-as-told",
         "After charges at random instants with random costs, retry-after is exact to the nanosecond.",
         exactly,
@@ -82,7 +82,7 @@ async fn several(bench: Bench) -> CaseResult {
 }
 
 async fn grows(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.renewed() {
         let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
         for _ in 0..5 {
             trial.admit(2).await?;
@@ -103,7 +103,7 @@ async fn grows(bench: Bench) -> CaseResult {
 }
 
 async fn never(bench: Bench) -> CaseResult {
-    for kind in Kind::ALL {
+    for kind in bench.kinds() {
         let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
         ensure_eq!(trial.refuse(11).await?.retry_after(), None, "retry-after of 11 of 10, {kind:?}");
         trial.expect_left(10).await?;
