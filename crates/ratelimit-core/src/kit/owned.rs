@@ -3,19 +3,27 @@
 use smallvec::SmallVec;
 
 use super::OwnedName;
-use crate::{Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp};
+use crate::meter::decide_costs;
+use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, refund};
 
-/// [`Claims`] that own their data, so that a task or a queue can hold them.
+/// [`Claims`] that own their data, so that a task, a thread or a queue can hold them.
 ///
 /// `K` is the store's form of a [`MeterId`]: usually the key under which it stores the meter.
 ///
 /// ```
 /// use ratelimit_core::kit::OwnedClaims;
-/// use ratelimit_core::{Claims, MeterId};
+/// use ratelimit_core::{Answer, Claims, MeterId};
 ///
-/// fn own(claims: &Claims<'_>) -> OwnedClaims<Vec<u8>> {
-///     OwnedClaims::new(claims, MeterId::to_bytes)
+/// /// Decides on a thread of its own, as a store on a blocking database does.
+/// fn decide_elsewhere(claims: &Claims<'_>) -> std::thread::Result<Answer> {
+///     let claims = OwnedClaims::new(claims, MeterId::to_bytes);
+///     std::thread::spawn(move || {
+///         let mut states: Vec<_> = claims.claims.iter().map(|claim| read(&claim.key)).collect();
+///         claims.decide(&mut states)
+///     })
+///     .join()
 /// }
+/// # fn read(_: &[u8]) -> Option<ratelimit_core::State> { None }
 /// ```
 #[derive(Clone, Debug)]
 pub struct OwnedClaims<K> {
@@ -64,6 +72,15 @@ impl<K> OwnedClaims<K> {
         Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
     }
 
+    /// Decides the claims on the states of their meters, as [`decide`](crate::decide) does.
+    ///
+    /// # Panics
+    /// If there are fewer states than claims.
+    pub fn decide(&self, states: &mut [Option<State>]) -> Answer {
+        let costs = self.claims.iter().map(|claim| (claim.cost, &claim.meter));
+        decide_costs(self.now, self.mode, costs, states)
+    }
+
     /// Whether these claims are refused whatever the state, because a cost is above its limit.
     pub fn never_fit(&self) -> bool {
         self.mode == Mode::Charge && self.claims.iter().any(|claim| claim.cost > claim.meter.limit())
@@ -84,8 +101,23 @@ impl OwnedClaims<OwnedName> {
 
 impl<K> OwnedRefund<K> {
     /// Copies `refund`. `key` converts its name to the store's form.
+    ///
+    /// ```
+    /// use ratelimit_core::kit::OwnedRefund;
+    /// use ratelimit_core::{MeterId, Refund};
+    ///
+    /// fn own(refund: &Refund<'_>) -> OwnedRefund<Vec<u8>> {
+    ///     OwnedRefund::new(refund, MeterId::to_bytes)
+    /// }
+    /// ```
     pub fn new<'a>(refund: &Refund<'a>, key: impl FnOnce(&MeterId<'a>) -> K) -> Self {
         let claim = OwnedClaim { key: key(&refund.id), cost: refund.cost, meter: refund.meter };
         Self { claim, receipt: refund.receipt }
+    }
+
+    /// Refunds the units on the state of their meter, as [`refund`](crate::refund()) does. Returns `true` if you have to write
+    /// the state back.
+    pub fn apply(&self, state: &mut Option<State>, now: Timestamp) -> bool {
+        refund(&self.claim.meter, state, self.claim.cost, self.receipt, now)
     }
 }

@@ -21,6 +21,7 @@ pub use bytes::CorruptState;
 pub use charged::Charged;
 pub(crate) use check::{check_period, check_units};
 pub use log::{Log, LogSight, LogState};
+pub(crate) use slice::decide_costs;
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};
 

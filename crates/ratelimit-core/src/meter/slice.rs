@@ -1,7 +1,7 @@
 //! Decides a set of claims all or nothing, on states in memory.
 
 use super::{Meter, State};
-use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdicts};
+use crate::{Answer, Claims, Mode, Timestamp, Verdicts};
 
 /// Decides `claims` on the states of their meters, and charges them if all of them are admitted.
 ///
@@ -29,35 +29,46 @@ use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdicts};
 /// # Panics
 /// If there are fewer states than claims.
 pub fn decide(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
-    let now = claims.now();
-    for (claim, state) in claims.iter().zip(states.iter_mut()) {
-        if state.as_ref().is_some_and(|state| !claim.meter.owns(state)) {
+    let costs = claims.iter().map(|claim| (claim.cost, &claim.meter));
+    decide_costs(claims.now(), claims.mode(), costs, states)
+}
+
+/// Decides claims of these costs on these meters, as [`decide`] does.
+pub(crate) fn decide_costs<'a>(
+    now: Timestamp,
+    mode: Mode,
+    claims: impl ExactSizeIterator<Item = (u64, &'a Meter)> + Clone,
+    states: &mut [Option<State>],
+) -> Answer {
+    for ((_, meter), state) in claims.clone().zip(states.iter_mut()) {
+        if state.as_ref().is_some_and(|state| !meter.owns(state)) {
             *state = None;
         }
     }
-    let fits = |(claim, state): (&Claim<'_>, &Option<State>)| match state {
-        Some(state) => claim.meter.fits(state, claim.cost, now),
-        None => claim.cost <= claim.meter.limit(),
+    let fits = |((cost, meter), state): ((u64, &Meter), &Option<State>)| match state {
+        Some(state) => meter.fits(state, cost, now),
+        None => cost <= meter.limit(),
     };
-    let admitted = claims.mode() == Mode::Force || claims.iter().zip(states.iter()).all(fits);
-    let charging = admitted && claims.mode() != Mode::Peek;
-    let verdicts = claims.iter().zip(states).map(|(claim, state)| {
-        let charged = (charging && claim.cost > 0).then(|| {
-            let state = state.get_or_insert_with(|| claim.meter.fresh());
-            claim.meter.charge(state, claim.cost, now)
+    let admitted = mode == Mode::Force || claims.clone().zip(states.iter()).all(fits);
+    let charging = admitted && mode != Mode::Peek;
+    let count = claims.len();
+    let verdicts = claims.zip(states).map(|((cost, meter), state)| {
+        let charged = (charging && cost > 0).then(|| {
+            let state = state.get_or_insert_with(|| meter.fresh());
+            meter.charge(state, cost, now)
         });
         let fresh;
         let state = match &*state {
             Some(state) => state,
             None => {
-                fresh = claim.meter.fresh();
+                fresh = meter.fresh();
                 &fresh
             }
         };
-        claim.meter.verdict(state, claim.cost, now, charged)
+        meter.verdict(state, cost, now, charged)
     });
     let verdicts: Verdicts = verdicts.collect();
-    assert_eq!(verdicts.len(), claims.len(), "one state for each claim");
+    assert_eq!(verdicts.len(), count, "one state for each claim");
     Answer { admitted, charged: charging, now, verdicts }
 }
 
