@@ -49,7 +49,8 @@
 //! [`Report`] instead.
 //!
 //! A store with a server also returns its address ([`Space::address`], [`Space::open_at`]), so that the suite can count
-//! round trips, and control over the server ([`Subject::server`]), so that the suite can kill and freeze it. The report
+//! round trips, and control over the server ([`Subject::server`]), so that the suite can kill and freeze it: a
+//! [`ChildProcess`], for instance. The report
 //! lists cases as skipped if the subject lacks something that it could provide. [`Suite::check`] fails on skips.
 //!
 //! # A command line
@@ -86,6 +87,7 @@ mod bench;
 pub mod broken_stores;
 mod case;
 mod cases;
+mod child_process;
 mod cli;
 mod clock;
 mod control;
@@ -111,6 +113,7 @@ mod suite;
 mod table;
 mod trial;
 
+pub use child_process::ChildProcess;
 pub use cli::main;
 pub use in_process::InProcess;
 pub use reference_store::ReferenceStore;

@@ -71,17 +71,17 @@ impl<S: CompareAndSet> Optimistic<S> {
         let mut link = self.turn(deadline).await?;
         let mut conflicts = 0_u64;
         loop {
-            let expected: Vec<_> = batch.names().iter().map(|name| link.known.get(name).cloned()).collect();
-            let states = expected.iter().map(|known| known.as_ref().map(|known| known.state.clone()));
+            let known = batch.names().iter().map(|name| link.known.get(name).cloned());
+            let (versions, states): (Vec<_>, Vec<_>) =
+                known.map(|known| known.map(|known| (known.version, known.state)).unzip()).unzip();
             let Decided { answers, writes } = batch.decide(states);
             let new = writes.into_iter().map(|write| {
                 let write = write?;
                 Some(NewValue { value: Versioned::new(write.state), lifetime: write.lifetime })
             });
-            let changes = batch.names().iter().zip(expected).zip(new);
-            let changes: Vec<_> = changes
-                .map(|((name, known), new)| Change { name, expected: known.map(|known| known.version), new })
-                .collect();
+            let changes = batch.names().iter().zip(versions).zip(new);
+            let changes: Vec<_> =
+                changes.map(|((name, expected), new)| Change { name, expected, new }).collect();
             match self.in_time(deadline, conflicts, link.server.compare_and_set(&changes)).await? {
                 Outcome::Done => {
                     for Change { name, new, .. } in changes {

@@ -10,7 +10,6 @@ use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_testbed::Testbed;
-use remote_store::RemoteStore;
 
 /// The suite gives a call 10 s to fail when the server is frozen. As close to that as is safe: a handle makes one call at a
 /// time, and a case has hundreds of them wait for each other on a busy machine.
@@ -54,7 +53,7 @@ impl Space for Prefix {
 
     /// Connects through `address`: the suite counts the round trips there.
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        Ok(Arc::new(RemoteStore::connect(&format!("redis://{address}/"), &self.prefix, TIME_LIMIT).await?))
+        Ok(Arc::new(remote_store::connect(&format!("redis://{address}/"), &self.prefix, TIME_LIMIT).await?))
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {

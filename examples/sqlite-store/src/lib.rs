@@ -11,6 +11,7 @@ use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Promises, Refund, State, StoreError,
     Time, Timestamp, decide, refund,
 };
+use ratelimit_store_kit::error_kind;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
@@ -154,11 +155,12 @@ fn column(instant: Timestamp) -> i64 {
 /// A failed transaction leaves nothing behind.
 fn failed(error: sqlx::Error) -> StoreError {
     let kind = match &error {
-        sqlx::Error::Database(database) if database.message().contains("locked") => ErrorKind::Contended,
-        sqlx::Error::Database(database) if database.message().contains("full") => ErrorKind::Full,
-        sqlx::Error::Database(database) if database.message().contains("readonly") => ErrorKind::ReadOnly,
+        sqlx::Error::Database(database) => {
+            let code = database.code().and_then(|code| code.parse().ok());
+            code.map_or(ErrorKind::Server, error_kind::of_sqlite)
+        }
         sqlx::Error::PoolTimedOut => ErrorKind::Contended,
-        sqlx::Error::Io(_) => ErrorKind::Unreachable,
+        sqlx::Error::Io(error) => error_kind::of_io(error.kind()),
         _ => ErrorKind::Server,
     };
     StoreError::new("sqlite", kind, "the transaction failed").caused_by(error).not_applied()
