@@ -17,7 +17,8 @@ pub trait CompareAndSet: Send {
     /// that was the last one to write. Refusals and peeks write nothing, and only compare.
     ///
     /// # Errors
-    /// If the server did not answer. [`StoreError::applied`] says whether it may have written.
+    /// If the server did not answer. [`StoreError::applied`] says whether it may have written. An error of the kind
+    /// [`Contended`](ratelimit_core::ErrorKind::Contended) that was not applied, such as a deadlock, is repeated.
     fn compare_and_set(
         &mut self,
         changes: &[Change<'_>],
@@ -26,7 +27,7 @@ pub trait CompareAndSet: Send {
     /// Removes these meters, whatever version they have.
     ///
     /// # Errors
-    /// If the server did not answer.
+    /// As those of [`compare_and_set`](Self::compare_and_set).
     fn remove(&mut self, names: &[Vec<u8>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

@@ -10,7 +10,7 @@ use ratelimit_core::{
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Batch, Change, CompareAndSet, Decided, NewValue, Outcome, StateCache, Versioned};
+use crate::{Backoff, Batch, Change, CompareAndSet, Decided, NewValue, Outcome, StateCache, Versioned};
 
 /// The default of [`Optimistic::with_time_limit`].
 const TIME_LIMIT: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ impl<S: CompareAndSet> Optimistic<S> {
     async fn run(&self, batch: &Batch) -> Result<Vec<Answer>, StoreError> {
         let deadline = deadline_after(self.time_limit);
         let mut link = self.turn(deadline).await?;
-        let mut conflicts = 0_u64;
+        let (mut conflicts, mut backoff) = (0_u64, Backoff::until(deadline));
         loop {
             let known = batch.names().iter().map(|name| link.known.get(name).cloned());
             let (versions, states): (Vec<_>, Vec<_>) =
@@ -82,8 +82,10 @@ impl<S: CompareAndSet> Optimistic<S> {
             let changes = batch.names().iter().zip(versions).zip(new);
             let changes: Vec<_> =
                 changes.map(|((name, expected), new)| Change { name, expected, new }).collect();
-            match self.in_time(deadline, conflicts, link.server.compare_and_set(&changes)).await? {
-                Outcome::Done => {
+            let call = link.server.compare_and_set(&changes);
+            match self.in_time(deadline, conflicts, call).await {
+                Err(error) => backoff.after(error).await?,
+                Ok(Outcome::Done) => {
                     for Change { name, new, .. } in changes {
                         if let Some(new) = new {
                             link.known.set(name, Some(new.value));
@@ -91,7 +93,7 @@ impl<S: CompareAndSet> Optimistic<S> {
                     }
                     return Ok(answers);
                 }
-                Outcome::Conflict(present) => {
+                Ok(Outcome::Conflict(present)) => {
                     batch.names().iter().for_each(|name| link.known.set(name, None));
                     present.into_iter().for_each(|(name, value)| link.known.set(&name, Some(value)));
                     conflicts += 1;
@@ -157,7 +159,13 @@ impl<S: CompareAndSet> CounterStore for Optimistic<S> {
         let batch = Batch::of_claims(&[claims]);
         let mut link = self.turn(deadline).await?;
         batch.names().iter().for_each(|name| link.known.set(name, None));
-        self.in_time(deadline, 0, link.server.remove(batch.names())).await
+        let mut backoff = Backoff::until(deadline);
+        loop {
+            match self.in_time(deadline, 0, link.server.remove(batch.names())).await {
+                Err(error) => backoff.after(error).await?,
+                done => return done,
+            }
+        }
     }
 }
 

@@ -33,15 +33,13 @@ where
     let mut backoff = Backoff::until(deadline);
     loop {
         match call().await {
-            Err(error) if is_repeatable(&error) => match backoff.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
-            },
-            result => return result,
+            Err(error) => backoff.after(error).await?,
+            done => return done,
         }
     }
 }
 
+/// Whether concurrent calls were the cause, and nothing was applied.
 fn is_repeatable(error: &StoreError) -> bool {
     error.kind() == ErrorKind::Contended && error.applied() == Applied::No
 }
@@ -83,6 +81,15 @@ impl Backoff {
     /// Pauses until `deadline`.
     pub fn until(deadline: Instant) -> Self {
         Self { deadline, longest: PAUSES[0] }
+    }
+
+    /// Sleeps before the next attempt after this error; returns the error if there shall be none.
+    pub(crate) async fn after(&mut self, error: StoreError) -> Result<(), StoreError> {
+        match self.next() {
+            Some(pause) if is_repeatable(&error) => sleep(pause).await,
+            _ => return Err(error),
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Handles on one server that compares and writes.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ struct Values {
 struct Server {
     values: Arc<Mutex<Values>>,
     hangs: bool,
+    /// How many calls fail with a deadlock.
+    deadlocks: Arc<AtomicU32>,
 }
 
 impl Server {
@@ -33,6 +37,12 @@ impl Server {
 
     fn requests(&self) -> u32 {
         self.with(|values| std::mem::take(&mut values.requests))
+    }
+
+    /// A deadlock, if there are any left.
+    fn deadlock(&self) -> Result<(), StoreError> {
+        let left = self.deadlocks.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+        left.map_or(Ok(()), |_| Err(StoreError::new("test", ErrorKind::Contended, "a deadlock")))
     }
 
     fn handle(&self) -> Arc<Optimistic<Self>> {
@@ -45,6 +55,7 @@ impl CompareAndSet for Server {
         if self.hangs {
             std::future::pending::<()>().await;
         }
+        self.deadlock()?;
         tokio::task::yield_now().await;
         let outcome = self.with(|Values { values, requests }| {
             *requests += 1;
@@ -65,6 +76,7 @@ impl CompareAndSet for Server {
     }
 
     async fn remove(&mut self, names: &[Vec<u8>]) -> Result<(), StoreError> {
+        self.deadlock()?;
         self.with(|values| {
             values.requests += 1;
             values.values.retain(|name, _| !names.contains(name));
@@ -167,4 +179,17 @@ async fn the_deadline_holds_also_for_those_that_wait_and_these_have_charged_noth
         let error = outcome.expect_err("the server hangs");
         assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, applied), "{error}");
     }
+}
+
+#[tokio::test]
+async fn deadlocks_are_repeated() {
+    let server = Server::default();
+    let limiter = limiter(&server, "5/h");
+    server.deadlocks.store(3, SeqCst);
+    let decision = limiter.check("k").await.expect("an answer");
+    server.deadlocks.store(3, SeqCst);
+    limiter.refund(&decision).await.expect("an answer");
+    server.deadlocks.store(3, SeqCst);
+    limiter.reset("k").await.expect("an answer");
+    assert_eq!(server.with(|values| values.values.len()), 0);
 }

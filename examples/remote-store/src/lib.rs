@@ -9,7 +9,7 @@ use std::time::Duration;
 use ratelimit_core::{ErrorKind, StoreError};
 use ratelimit_store_kit::{Change, CompareAndSet, Optimistic, Outcome, Versioned, error_kind};
 use redis::aio::MultiplexedConnection;
-use redis::{Client, Cmd, FromRedisValue, RedisError};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError};
 
 const SCRIPT: &str = include_str!("compare_and_set.lua");
 
@@ -45,7 +45,9 @@ impl RemoteServer {
         if let Some(connection) = &self.connection {
             return Ok(connection.clone());
         }
-        let connected = self.client.get_multiplexed_async_connection().await;
+        // The call has a deadline; the library's own limit of half a second would end it on a busy machine.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let connection = connected.map_err(|error| self.failed(error).not_applied())?;
         Ok(self.connection.insert(connection).clone())
     }

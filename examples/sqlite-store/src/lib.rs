@@ -136,10 +136,10 @@ async fn write(
     Ok(())
 }
 
-/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind: one more than
-/// this charge can add, so that the file does not grow.
+/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind: a hundred more
+/// than this charge can add, so that the file does not grow.
 async fn sweep(transaction: &mut Transaction<'_, Sqlite>, claims: &Claims<'_>) -> Result<(), StoreError> {
-    let most = i64::try_from(claims.len() + 1).unwrap_or(i64::MAX);
+    let most = i64::try_from(claims.len() + 100).unwrap_or(i64::MAX);
     let slack = i64::try_from(ratelimit_core::CLOCK_SLACK.as_nanos()).unwrap_or(i64::MAX);
     let forgotten = "DELETE FROM meters WHERE id IN (SELECT id FROM meters WHERE forget_at < ? ORDER BY forget_at LIMIT ?)";
     let query = sqlx::query(forgotten).bind(column(claims.now()).saturating_sub(slack)).bind(most);
