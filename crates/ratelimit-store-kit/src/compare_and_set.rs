@@ -14,7 +14,8 @@ pub trait CompareAndSet: Send {
     /// with a new value and returns [`Outcome::Done`]. Otherwise writes nothing, and returns what the meters have.
     ///
     /// The changes are in ascending order of the names, and each name is there once. Usually they are the guess of a caller
-    /// that was the last one to write. Refusals and peeks write nothing, and only compare.
+    /// that was the last one to write. Refusals and peeks write nothing, and only compare: on the server, because the values,
+    /// which may be long logs, should come back only after a conflict.
     ///
     /// # Errors
     /// If the server did not answer. [`StoreError::applied`] says whether it may have written. An error of the kind
