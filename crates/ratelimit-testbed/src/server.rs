@@ -93,6 +93,12 @@ impl Server {
         &self.0.url
     }
 
+    /// Its address for a store, with a time limit that no busy machine exceeds: `redis://127.0.0.1:11434/?timeout=60s`. For
+    /// tests that are not about time limits.
+    pub fn patient_url(&self) -> String {
+        format!("{}?timeout=60s", self.url())
+    }
+
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address

@@ -5,15 +5,24 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
-use ratelimit_cluster::{Leased, PostgresTransport, RedisTransport, Replicated, Synced};
+#[cfg(feature = "postgres")]
+use ratelimit_cluster::PostgresTransport;
+#[cfg(feature = "redis")]
+use ratelimit_cluster::RedisTransport;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use ratelimit_cluster::Replicated;
+use ratelimit_cluster::{Leased, Synced};
 use ratelimit_core::{Clock as _, SystemClock};
-
 use ratelimit_stores::{Store, connect};
 
+use crate::servers;
+
 /// Instances with the same name form a fleet.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 const CHANNEL: &str = "ratelimit-api";
 
 /// The beginnings of addresses of a Redis or Valkey server.
+#[cfg(feature = "redis")]
 const REDIS: [&str; 4] = ["redis://", "rediss://", "valkey://", "valkeys://"];
 
 /// How instances count together.
@@ -34,19 +43,24 @@ pub(crate) enum Member {
     Straight(Store),
     Leased(Arc<Leased<Store>>),
     Synced(Arc<Synced<Store>>),
+    #[cfg(feature = "redis")]
     ByRedis(Arc<Replicated<RedisTransport>>),
+    #[cfg(feature = "postgres")]
     ByPostgres(Arc<Replicated<PostgresTransport>>),
 }
 
 impl Member {
     pub(crate) async fn open(url: &str, counting: Counting) -> anyhow::Result<Self> {
+        servers::require(url)?;
         Ok(match counting {
             Counting::Straight => Self::Straight(connect(url).await?),
             Counting::Leased => Self::Leased(Arc::new(Leased::new(connect(url).await?))),
             Counting::Synced => Self::Synced(Arc::new(Synced::new(connect(url).await?))),
+            #[cfg(feature = "redis")]
             Counting::Replicated if REDIS.iter().any(|scheme| url.starts_with(scheme)) => {
                 Self::ByRedis(Arc::new(Replicated::new(RedisTransport::connect(url, CHANNEL).await?)))
             }
+            #[cfg(feature = "postgres")]
             Counting::Replicated if url.starts_with("postgres") => {
                 Self::ByPostgres(Arc::new(Replicated::new(PostgresTransport::connect(url, CHANNEL).await?)))
             }
@@ -61,7 +75,9 @@ impl Member {
             Self::Straight(store) => store.clone(),
             Self::Leased(store) => store.clone(),
             Self::Synced(store) => store.clone(),
+            #[cfg(feature = "redis")]
             Self::ByRedis(store) => store.clone(),
+            #[cfg(feature = "postgres")]
             Self::ByPostgres(store) => store.clone(),
         }
     }
@@ -73,7 +89,9 @@ impl Member {
             Self::Straight(_) => std::future::pending().await,
             Self::Leased(store) => store.run(clock, interval).await,
             Self::Synced(store) => store.run(clock, interval).await,
+            #[cfg(feature = "redis")]
             Self::ByRedis(store) => store.run(clock, interval).await,
+            #[cfg(feature = "postgres")]
             Self::ByPostgres(store) => store.run(clock, interval).await,
         }
     }
@@ -82,7 +100,9 @@ impl Member {
     pub(crate) async fn joined(&self, interval: Duration) {
         let has_joined = || match self {
             Self::Straight(_) | Self::Leased(_) | Self::Synced(_) => true,
+            #[cfg(feature = "redis")]
             Self::ByRedis(store) => store.has_joined(),
+            #[cfg(feature = "postgres")]
             Self::ByPostgres(store) => store.has_joined(),
         };
         for _ in 0..100 {
@@ -100,7 +120,9 @@ impl Member {
             Self::Straight(_) => {}
             Self::Leased(store) => store.give_back_all(now).await?,
             Self::Synced(store) => store.sync(now).await?,
+            #[cfg(feature = "redis")]
             Self::ByRedis(store) => store.leave(now).await?,
+            #[cfg(feature = "postgres")]
             Self::ByPostgres(store) => store.leave(now).await?,
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! A small HTTP API, limited per API key by plan and per client address.
 //!
-//! `cargo run --release --bin api` keeps the counts in memory. With `--store redis://…` (or `memcached://…`, `postgres://…`)
-//! instances share them; with `--counting` they need not ask the store for each check. Limits and plans are in `api.toml`.
+//! `cargo run -p api` keeps the counts in memory. `cargo run -p api --features redis -- --store redis://…` shares them
+//! between instances (`memcached` and `postgres` are features too); with `--counting` they need not ask the store for each
+//! check. Limits and plans are in `api.toml`.
 
 mod customers;
 mod fleet;
 mod routes;
+mod servers;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -17,7 +19,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ratelimit_core::RateLimiter;
-use ratelimit_stores::Store;
 use ratelimit_tower::config::ConfigFile;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +30,7 @@ use crate::fleet::{Counting, Member};
 struct Args {
     /// Where the counts are stored: `memory:`, `redis://[user:password@]host:port[/database]`,
     /// `memcached://host:port[,host:port]` or `postgres://user[:password]@host:port/database`, with options as the query:
-    /// `redis://host?timeout=100ms`
+    /// `redis://host?timeout=100ms`. A server needs the feature of its name: `cargo run -p api --features redis`
     #[arg(long, default_value = "memory:")]
     store: String,
     /// How several instances on one store count together
@@ -80,7 +81,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
             return member.leave().await;
         }
     }
-    greet(listener.local_addr()?, &limiter)?;
+    greet(listener.local_addr()?, &args)?;
     let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
     let watching = tokio::spawn(async move { policies.watch(Duration::from_secs(1)).await });
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
@@ -102,18 +103,19 @@ fn ended() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     })
 }
 
-fn greet(address: SocketAddr, limiter: &RateLimiter<Store>) -> io::Result<()> {
-    let key = customers::FREE_KEY;
+fn greet(address: SocketAddr, args: &Args) -> io::Result<()> {
+    let (key, config) = (customers::FREE_KEY, args.config.display());
+    let place = servers::place(&args.store, args.counting);
     writeln!(
         io::stdout(),
-        "listening on http://{address}, counting in {store:?}
+        "listening on http://{address}
+limits and plans are those of {config}; requests are counted {place}
 
 try it; this key is on the free plan, ten requests a minute:
   curl -i -H 'x-api-key: {key}' http://{address}/
   curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'x-api-key: {key}' 'http://{address}/?[1-10]'
   curl -i -H 'x-api-key: {key}' http://{address}/
 
-Ctrl-C ends it",
-        store = limiter.store(),
+Ctrl-C ends it"
     )
 }

@@ -1,7 +1,7 @@
 //! Instances behind a round-robin proxy (HAProxy) that share one Redis: how many requests are admitted in total, for
 //! each way of counting, while one instance is killed, one paused and one added.
 //!
-//! `cargo test -p api --test fleet -- --nocapture` prints the numbers.
+//! `cargo test -p api --features redis --test fleet -- --nocapture` prints the numbers.
 
 #![allow(clippy::disallowed_methods, reason = "processes and a proxy run on the machine's clock")]
 
@@ -28,6 +28,9 @@ const CLIENTS: u64 = 16;
 /// How often instances exchange their counts, in milliseconds.
 const INTERVAL: &str = "200";
 
+/// How long to wait for a condition before the test fails: far longer than a busy machine needs.
+const DEADLINE: Duration = Duration::from_secs(120);
+
 /// HAProxy in front of instances, some of which may not run yet. Stops with the test.
 struct Proxy {
     process: Child,
@@ -40,8 +43,8 @@ impl Proxy {
         let port = Port::reserve().unwrap();
         let address = address(&port);
         let mut config = format!(
-            "global\n    maxconn 256\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 10s\n    \
-             timeout server 1s\n    timeout check 200ms\n    retries 3\n    option redispatch 1\n    \
+            "global\n    maxconn 256\ndefaults\n    mode http\n    timeout connect 10s\n    timeout client 60s\n    \
+             timeout server 10s\n    timeout check 3s\n    retries 3\n    option redispatch 1\n    \
              retry-on conn-failure empty-response response-timeout\nlisten api\n    bind {address}\n    \
              balance roundrobin\n    option httpchk GET /\n    http-check expect rstatus ^[24]\n"
         );
@@ -60,7 +63,7 @@ impl Proxy {
     /// The status of the response, or none if the connection broke.
     fn status(&self, api_key: &str) -> Option<u16> {
         let mut connection = TcpStream::connect(self.address).ok()?;
-        connection.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        connection.set_read_timeout(Some(DEADLINE)).ok()?;
         let head = format!("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{api_key}\r\n");
         connection.write_all(head.as_bytes()).ok()?;
         let mut answer = String::new();
@@ -87,7 +90,7 @@ fn address(port: &Port) -> SocketAddr {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        assert!(begun.elapsed() < DEADLINE, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -97,31 +100,41 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
 struct Tally {
     admitted: AtomicU64,
     refused: AtomicU64,
-    /// Neither: the proxy found no instance that answered.
-    failed: AtomicU64,
+    /// How often a client sent its request again, because nobody had decided it: on a busy machine, the proxy may take all
+    /// instances for dead. What was not answered may have been charged.
+    repeated: AtomicU64,
 }
 
 impl Tally {
-    /// Sends this many requests of one customer, from several concurrent clients.
+    /// Sends this many requests of one customer, from several concurrent clients, each until it is decided.
     fn storm(&self, proxy: &Proxy, requests: u64) {
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
                 scope.spawn(|| {
                     for _ in 0..requests / CLIENTS {
-                        let place = match proxy.status("x-api-key: free-demo\r\n") {
-                            Some(200) => &self.admitted,
-                            Some(429) => &self.refused,
-                            _ => &self.failed,
-                        };
-                        place.fetch_add(1, Ordering::Relaxed);
+                        self.send(proxy);
                     }
                 });
             }
         });
     }
 
-    fn admitted(&self) -> u64 {
-        self.admitted.load(Ordering::Relaxed)
+    fn send(&self, proxy: &Proxy) {
+        wait_until("a request is decided", || {
+            let place = match proxy.status("x-api-key: free-demo\r\n") {
+                Some(200) => &self.admitted,
+                Some(429) => &self.refused,
+                _ => &self.repeated,
+            };
+            place.fetch_add(1, Ordering::Relaxed);
+            !std::ptr::eq(place, &raw const self.repeated)
+        });
+    }
+
+    /// How many requests may have been charged and not answered: those that were sent again, by a client or, because the
+    /// instance was stopped before it answered, by the proxy.
+    fn lost(&self) -> u64 {
+        2 * CLIENTS + self.repeated.load(Ordering::Relaxed)
     }
 }
 
@@ -149,8 +162,8 @@ impl Fleet {
     }
 }
 
-/// Returns how many requests were admitted in total.
-async fn trial(counting: &'static str) -> u64 {
+/// Returns how many requests were admitted in total, and how many may have been charged besides.
+async fn trial(counting: &'static str) -> (u64, u64) {
     let testbed = Testbed::from_env();
     let haproxy = testbed.client("haproxy", "haproxy").await.unwrap();
     let server = testbed.redis().await.unwrap();
@@ -160,7 +173,7 @@ async fn trial(counting: &'static str) -> u64 {
     let limit = format!("{LIMIT}/300d fixed");
     let policies = "policies: [{name: requests, key: 'api-key:x-api-key'}]";
     fs::write(&config, format!("{policies}\nplans: {{free: {{requests: {limit}}}}}")).unwrap();
-    let fleet = Fleet { store: server.url().to_owned(), counting, config };
+    let fleet = Fleet { store: server.patient_url(), counting, config };
 
     let ports = [(); 4].map(|()| Port::reserve().unwrap());
     let addresses = ports.each_ref().map(address);
@@ -183,36 +196,32 @@ async fn trial(counting: &'static str) -> u64 {
         let admitted = (0..).take_while(|_| instance.ask(Some("free-demo")).0 == 200);
         admitted.count() as u64
     });
-    let admitted = tally.admitted() + drained.sum::<u64>();
+    let admitted = tally.admitted.load(Ordering::Relaxed) + drained.sum::<u64>();
     println!("{counting}: {admitted} admitted of {LIMIT}; {tally:?} in {seconds:.1} s");
-    assert_eq!(tally.failed.into_inner(), 0, "{counting}");
-    admitted
+    (admitted, tally.lost())
 }
-
-/// Requests that were charged, and repeated by the proxy because the instance was stopped before it answered.
-const LOST: u64 = 2 * CLIENTS;
 
 #[tokio::test]
 async fn a_fleet_on_a_shared_store_admits_the_limit() {
-    let admitted = trial("straight").await;
-    assert!((LIMIT - LOST..=LIMIT).contains(&admitted), "{admitted}");
+    let (admitted, lost) = trial("straight").await;
+    assert!((LIMIT - lost..=LIMIT).contains(&admitted), "{admitted}");
 }
 
 #[tokio::test]
 async fn a_fleet_with_leases_admits_no_more_than_the_limit() {
-    let admitted = trial("leased").await;
+    let (admitted, lost) = trial("leased").await;
     // The killed instance had at most one lease, which is at most an eighth of what remained.
-    assert!((LIMIT - LIMIT / 8 - LOST..=LIMIT).contains(&admitted), "{admitted}");
+    assert!((LIMIT - LIMIT / 8 - lost..=LIMIT).contains(&admitted), "{admitted}");
 }
 
 #[tokio::test]
 async fn a_synced_fleet_admits_at_most_the_limit_of_each_node() {
-    let admitted = trial("synced").await;
-    assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
+    let (admitted, lost) = trial("synced").await;
+    assert!((LIMIT - lost..=4 * LIMIT).contains(&admitted), "{admitted}");
 }
 
 #[tokio::test]
 async fn a_replicated_fleet_admits_at_most_the_limit_of_each_node() {
-    let admitted = trial("replicated").await;
-    assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
+    let (admitted, lost) = trial("replicated").await;
+    assert!((LIMIT - lost..=4 * LIMIT).contains(&admitted), "{admitted}");
 }

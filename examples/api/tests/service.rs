@@ -1,8 +1,11 @@
 //! The service as its users see it: a process with an HTTP interface.
 
+#![allow(clippy::disallowed_methods, reason = "processes and servers run on the machine's clock")]
+
 mod support;
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ratelimit_testbed::{Server, Testbed};
 
@@ -17,7 +20,12 @@ fn complaint(arguments: &[&str]) -> String {
 
 #[test]
 fn a_plan_is_used_up_then_refused_with_the_time_to_wait() {
-    let service = Instance::start("memory:");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    // The plan of the example for a day instead of a minute: however slow the machine is, nothing comes back.
+    let plan = include_str!("../api.toml").replace("\"10/min\"", "\"10/day\"");
+    std::fs::write(&path, plan).unwrap();
+    let service = Instance::with(&["--config", path.to_str().unwrap()]);
     for asked in 1..=10 {
         let (status, answer) = service.ask(Some("free-demo"));
         assert_eq!(status, 200, "request {asked}: {answer}");
@@ -28,7 +36,7 @@ fn a_plan_is_used_up_then_refused_with_the_time_to_wait() {
     assert_eq!(status, 429, "{answer}");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let wait = head.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
-    assert!((1..=66).contains(&wait.parse::<u64>().unwrap()), "{answer}");
+    assert!((1..=95_040).contains(&wait.parse::<u64>().unwrap()), "{answer}");
     assert!(
         body.contains(&format!("\"retry_after_seconds\":{wait}")) && body.contains("\"plan\":\"free\""),
         "{body}"
@@ -55,8 +63,12 @@ async fn instances_on_one_postgres_share_the_limits() {
     share_the_limits(&Testbed::from_env().postgres().await.unwrap()).await;
 }
 
+/// How long to wait for a condition before the test fails: far longer than a busy machine needs.
+const DEADLINE: Duration = Duration::from_secs(120);
+
 async fn share_the_limits(server: &Server) {
-    let (one, other) = (Instance::start(server.url()), Instance::start(server.url()));
+    let url = server.patient_url();
+    let (one, other) = (Instance::start(&url), Instance::start(&url));
     // A server from the environment may remember the key from an earlier run.
     let admitted = (0..20).filter(|turn| [&one, &other][turn % 2].ask(Some("free-demo")).0 == 200).count();
     assert!(admitted <= 10, "{admitted}");
@@ -67,7 +79,11 @@ async fn share_the_limits(server: &Server) {
         assert_eq!(status, 503, "{answer}");
         assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
         server.start().await.unwrap();
-        assert_eq!(one.ask(Some("starter-demo")).0, 200, "it recovers by itself");
+        let begun = Instant::now();
+        while one.ask(Some("starter-demo")).0 != 200 {
+            assert!(begun.elapsed() < DEADLINE, "it does not recover by itself");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -85,16 +101,15 @@ fn a_changed_file_is_used_while_it_runs_and_a_broken_one_is_not() {
     assert_eq!(service.ask(Some("free-demo")).0, 200);
     assert_eq!(service.ask(Some("free-demo")).0, 429);
     limits("0/day log");
-    std::thread::sleep(std::time::Duration::from_secs(3)); // the file is read once a second
+    std::thread::sleep(Duration::from_secs(3)); // the file is read once a second
     assert_eq!(service.ask(Some("free-demo")).0, 429);
     assert_eq!(service.ask(Some("starter-demo")).0, 200);
     limits("3/day log");
-    let deadline = 60;
-    let waited = (0..deadline).find(|_| {
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        service.ask(Some("free-demo")).0 == 200
-    });
-    assert!(waited.is_some(), "not used after {deadline} s");
+    let begun = Instant::now();
+    while service.ask(Some("free-demo")).0 != 200 {
+        assert!(begun.elapsed() < DEADLINE, "not used after {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     assert_eq!(service.ask(Some("free-demo")).0, 200);
     assert_eq!(service.ask(Some("free-demo")).0, 429, "the one from before the change is still counted");
 }
@@ -105,6 +120,7 @@ fn the_program_prints_examples_and_ends_cleanly() {
     let (printed, well) = service.interrupt();
     assert!(well, "{printed}");
     assert_eq!(printed.matches("curl ").count(), 3, "{printed}");
+    assert!(printed.contains("requests are counted in the memory of this process"), "{printed}");
     assert!(printed.ends_with("stopped\n"), "{printed}");
 }
 

@@ -28,9 +28,8 @@ impl Instance {
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.split(',').next());
-        let address =
-            address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("said {line:?}"));
+        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.trim_end().parse().ok());
+        let address = address.unwrap_or_else(|| panic!("said {line:?}"));
         Self { process, output, address }
     }
 
