@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use std::time::Duration;
-
 use super::request::Request;
 use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
