@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::MapStore;
 use ratelimit_core::{
     Acquire, AcquireError, Answer, Applied, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit, Limits,
-    ManualClock, Mode, Permit, Promises, RateLimiter, Refund, StoreError, Time, Timestamp,
+    ManualClock, Mode, Permit, Promises, RateLimiter, Refund, StoreError, Time, Timestamp, TokioClock,
 };
 
 /// A store that can be switched off.
@@ -329,4 +329,37 @@ async fn waiting_ends_soon_after_a_release_or_at_the_deadline() {
     let hasty = Acquire::default().timeout(Duration::from_millis(30));
     let late = limiter.acquire_with("k", hasty).await.unwrap_err();
     assert!(matches!(late, AcquireError::Deadline(_)), "{late}");
+}
+
+/// Each way to give back what a permit holds, on the permit's decision or on the clone that is held.
+#[tokio::test(start_paused = true)]
+async fn permits_of_a_decision_and_its_clones_take_nothing_from_others() {
+    let clock = TokioClock::starting_at(Timestamp::from_secs(1_000));
+    for way in 0..5 {
+        let limit: Limit = "3 at once lease 60s".parse().unwrap();
+        let limiter = Arc::new(RateLimiter::new(MapStore::default(), limit).with_clock(clock));
+        let left = async || limiter.peek("k").await.unwrap().remaining();
+        let decision = limiter.check("k").await.unwrap();
+        let other = limiter.hold(limiter.check("k").await.unwrap());
+        let permit = limiter.hold(decision.clone());
+        assert_eq!(*permit.decision(), decision);
+        let second = limiter.hold(decision.clone().into_owned());
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(left().await, 1, "{way}: both have been renewed, and are one");
+        match way {
+            0 => limiter.release(&decision).await.unwrap(),
+            1 => limiter.refund(permit.decision()).await.unwrap(),
+            2 => limiter.settle(&decision, 0).await.unwrap(),
+            3 => second.release().await.unwrap(),
+            _ => drop(second),
+        }
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(left().await, 2, "{way}");
+        assert!(permit.is_lost() && !other.is_lost(), "{way}");
+        permit.release().await.unwrap();
+        limiter.release(&decision).await.unwrap();
+        assert_eq!(left().await, 2, "{way}: the other is at work");
+        other.release().await.unwrap();
+        assert_eq!(left().await, 3, "{way}");
+    }
 }
