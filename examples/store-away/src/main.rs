@@ -51,7 +51,7 @@ async fn measure(choice: Choice, clients: u64) -> anyhow::Result<Vec<Answer>> {
     // A server of its own, because it is killed.
     let settings = Settings { addresses: BTreeMap::new(), only: Some(Way::Process), ..Settings::from_env() };
     let redis = Testbed::new(settings).redis_with(Redis::default()).await?;
-    let app = service::router(choice, redis.url()).await?;
+    let app = service::router(choice, redis.url())?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });

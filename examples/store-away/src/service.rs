@@ -9,7 +9,7 @@ use http::HeaderName;
 use ratelimit_core::layers::{Divided, Fallback, Resilience, Timeout};
 use ratelimit_core::{DynCounterStore, Limit, RateLimiter};
 use ratelimit_memory::MemoryStore;
-use ratelimit_redis::RedisStore;
+use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_tower::{KeySource, Policies, Policy, RateLimitLayer};
 
 /// The limit of each of the [`USERS`](crate::client::USERS).
@@ -57,8 +57,10 @@ impl Choice {
     }
 }
 
-pub(crate) async fn router(choice: Choice, redis: &str) -> anyhow::Result<Router> {
-    let limiter = RateLimiter::without_limits(choice.around(RedisStore::connect(redis).await?));
+pub(crate) fn router(choice: Choice, redis: &str) -> anyhow::Result<Router> {
+    // The service also starts while Redis is down.
+    let redis = RedisStore::lazy(RedisConfig::from_url(redis)?)?;
+    let limiter = RateLimiter::without_limits(choice.around(redis));
     let source = KeySource::header(HeaderName::from_static("x-user"));
     let policies = Policies::new([Policy::new("user", source, LIMIT.parse::<Limit>()?)?])?;
     Ok(Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter, policies)))
