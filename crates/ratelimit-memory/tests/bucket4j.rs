@@ -127,7 +127,7 @@ fn rounding() {
     assert!(bucket.consumes(1) && !bucket.consumes(1));
 
     let bucket = Bucket::new("1/s burst 4", 1);
-    assert_eq!(bucket.0.take_up_to_now(Request::new("k").cost(4)).unwrap().0, 1);
+    assert_eq!(bucket.0.take_up_to_now(Request::new("k").cost(4)).unwrap().granted(), 1);
     bucket.at(200_000_000);
     assert_eq!([1, 3].map(|tokens| bucket.probe(tokens).2), [800_000_000, 2_800_000_000]);
 }

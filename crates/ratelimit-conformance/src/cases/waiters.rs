@@ -104,7 +104,7 @@ async fn one(bench: &Bench, call: Call, parts: &[Part], polls: usize) -> CaseRes
         pause(Duration::from_micros(200)).await;
     }
     for (number, call) in waiting.iter_mut().enumerate() {
-        if number % 2 == usize::from(polls % 2 == 0) {
+        if number % 2 == usize::from(polls.is_multiple_of(2)) {
             *call = None;
         }
     }
