@@ -346,18 +346,18 @@ impl Shard {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
         let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
-        let (mut lightest, mut last) = (None::<((bool, u128), SlotIndex)>, start);
+        let (mut lightest, mut last) = (None::<((bool, u64), SlotIndex)>, start);
         for place in taken {
             last = place;
             if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
                 continue;
             }
             let slot = self.table.slot(place);
-            let weight = weight(slot, now);
             if has_passed(slot.forget_at, now) {
-                lightest = Some((weight, place));
+                lightest = Some(((false, 0), place));
                 break;
             }
+            let weight = weight(slot, now);
             if lightest.is_none_or(|(least, _)| weight < least) {
                 lightest = Some((weight, place));
             }
@@ -387,13 +387,13 @@ impl Shard {
 /// How much is lost by evicting a meter: more if it is used up than otherwise. Among equals, by the used share of its
 /// limit, squared, times the seconds until it expires. Squared, so that the only unit of a new key does not weigh more
 /// under a long limit than many units under a short one.
-fn weight(slot: &Slot, now: Timestamp) -> (bool, u128) {
+fn weight(slot: &Slot, now: Timestamp) -> (bool, u64) {
     let used = slot.used();
     let seconds = u64::from(slot.forget_at).saturating_sub(now.as_nanos() / 1_000_000_000);
     let used_up = used == Slot::ALL;
     // So that of two meters with hardly any units the one that expires first goes first.
-    let used = u128::from(used.max(1));
-    (used_up, used * used * u128::from(seconds))
+    let used = used.max(1);
+    (used_up, used * used * seconds)
 }
 
 /// The units of its meter that count, as a verdict shows them.

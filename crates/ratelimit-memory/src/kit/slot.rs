@@ -50,11 +50,11 @@ impl Slot {
     #[inline]
     pub fn used(&self) -> u64 {
         let scale = self.high & SCALE;
-        self.state.units().min(1 << scale) << (63 - scale) >> 31
+        self.state.units().min(1 << scale) << (63 - scale) >> 47
     }
 
     /// All of the limit is [used](Self::used).
-    pub const ALL: u64 = 1 << 32;
+    pub const ALL: u64 = 1 << 16;
 
     /// Whether it is the meter with this fingerprint.
     #[inline]
