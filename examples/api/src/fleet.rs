@@ -15,8 +15,6 @@ use ratelimit_cluster::{Leased, Synced};
 use ratelimit_core::{Clock as _, SystemClock};
 use ratelimit_stores::{Store, connect};
 
-use crate::servers;
-
 /// Instances with the same name form a fleet.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 const CHANNEL: &str = "ratelimit-api";
@@ -51,7 +49,6 @@ pub(crate) enum Member {
 
 impl Member {
     pub(crate) async fn open(url: &str, counting: Counting) -> anyhow::Result<Self> {
-        servers::require(url)?;
         Ok(match counting {
             Counting::Straight => Self::Straight(connect(url).await?),
             Counting::Leased => Self::Leased(Arc::new(Leased::new(connect(url).await?))),

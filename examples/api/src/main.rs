@@ -61,6 +61,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    servers::require(&args.store)?;
     let policies = ConfigFile::open(&args.config)?;
     let member = Arc::new(Member::open(&args.store, args.counting).await?);
     // The limits are those of the policies.
