@@ -6,9 +6,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
+use crate::docker::has_docker;
 use crate::executables::{self, Executable, Job};
 use crate::report::Report;
-use crate::settings::{Servers, has_docker};
+use crate::settings::Servers;
 use crate::step::{NotRun, Totals, shown};
 use crate::targets::{Runs, TARGETS, TEST, chosen};
 use crate::{junit, workspace};

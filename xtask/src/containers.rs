@@ -1,12 +1,11 @@
 //! The servers in containers, as on most developers' machines.
 
-use std::process::Command;
-
 use anyhow::Result;
 
+use crate::docker::{has_docker, lacks_an_image, registry_answers};
 use crate::executables::{Executable, Job, run};
 use crate::images;
-use crate::settings::{Servers, has_docker};
+use crate::settings::Servers;
 use crate::step::{NotRun, Totals};
 
 /// Runs the testbed's tests with containers only. If no registry answers, uses images of this system's packages instead of
@@ -18,7 +17,7 @@ pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut T
             .push(NotRun { required: false, ..not_run("no Docker daemon listens here".to_owned()) });
         return Ok(());
     }
-    if !images::are_present()
+    if lacks_an_image()
         && !registry_answers()
         && let Err(error) = images::make(servers.install.allowed)
     {
@@ -36,12 +35,4 @@ pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut T
 
 fn not_run(why: String) -> NotRun {
     NotRun { what: "servers in containers".to_owned(), why, required: true }
-}
-
-/// Whether one of the official images can be pulled or is present.
-fn registry_answers() -> bool {
-    let mut pull = Command::new("timeout");
-    pull.args(["60", "docker", "pull", "--quiet", "redis:7"]).stdout(std::process::Stdio::null());
-    println!("asking the registry for redis:7");
-    pull.status().is_ok_and(|status| status.success())
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     arguments.pairs.find_wrk(&runtime)?;
     let redis = runtime.block_on(arguments.pairs.install.testbed().redis())?;
-    let built = cargo().args(["build", "--release", "--package", "api"]).status()?;
+    let built = cargo().args(["build", "--release", "--package", "api", "--features", "redis"]).status()?;
     ensure!(built.success(), "api was not built");
     let folder = target().join("fleet-bench");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;

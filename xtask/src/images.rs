@@ -1,11 +1,11 @@
 //! `cargo xtask images`: images of the servers from Debian packages.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
-use crate::settings::has_docker;
+use crate::docker::has_docker;
 
 /// Requires a Debian system, root and a Docker daemon. The images are used automatically if no other image is present.
 #[derive(Args)]
@@ -29,15 +29,6 @@ const COMMANDS: &[(&str, &str)] = &[("postgres", include_str!("images/postgres.s
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ensure!(has_docker(), "no Docker daemon listens on this machine");
     make(arguments.install)
-}
-
-/// Whether all of them exist on this machine.
-pub(crate) fn are_present() -> bool {
-    IMAGES.iter().all(|(_, image)| {
-        let mut inspect = Command::new("docker");
-        inspect.args(["image", "inspect", image]).stdout(Stdio::null()).stderr(Stdio::null());
-        inspect.status().is_ok_and(|status| status.success())
-    })
 }
 
 /// Builds them.

@@ -4,6 +4,7 @@
 mod availability;
 mod conformance;
 mod containers;
+mod docker;
 mod executables;
 mod external_types;
 mod fleet_bench;

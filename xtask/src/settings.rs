@@ -1,10 +1,11 @@
 //! Passes the settings for servers from the command line to the environment of the tests.
 
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use clap::Args;
 use ratelimit_testbed::{Settings, Testbed, images};
+
+use crate::docker::{has_docker, has_no_image};
 
 /// The option of the commands that need servers or other programs.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -61,21 +62,21 @@ impl Servers {
         self.strict || std::env::var("CI").is_ok_and(|value| value == "true")
     }
 
-    /// The command with these options in its environment.
+    /// The command with these options in its environment. If no image can be had, it starts processes at once: otherwise
+    /// it would ask the registry again for each server.
     pub(crate) fn apply_to(&self, command: Command) -> Command {
         let mut command = self.install.apply_to(command);
+        let settings = Settings::from_env();
+        let is_free = settings.only.is_none() && settings.images.is_empty() && self.images.is_empty();
+        if is_free && has_docker() && has_no_image() {
+            command.env("RATELIMIT_ONLY", "process");
+        }
         for (server, image) in &self.images {
             let name = server.to_uppercase().replace('-', "_");
             command.env(format!("RATELIMIT_{name}_IMAGE"), image);
         }
         command
     }
-}
-
-/// Whether a Docker daemon listens on this machine. If not, its client need not be built.
-pub(crate) fn has_docker() -> bool {
-    let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
-    host.strip_prefix("unix://").is_some_and(|path| UnixStream::connect(path).is_ok())
 }
 
 #[cfg(test)]

@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
 /// Excluded, because the libraries that it compares with take longer to build than everything else.
 const BENCH: &str = "ratelimit-bench";
 
+/// The program of the README.
+const FIRST: &str = "api";
+
 type Work<'a> = Box<dyn FnOnce(&mut Totals) -> Result<()> + 'a>;
 
 /// Runs the command. A step that fails does not stop the others.
@@ -190,10 +193,10 @@ fn documentation_tests(servers: &Servers, totals: &mut Totals) -> Result<()> {
     command(&mut servers.apply_to(tests), totals)
 }
 
-/// Each published crate without features, and with each feature alone.
+/// Each published crate, and the program that new users try, without features and with each feature alone.
 fn features(packages: &[Package], totals: &mut Totals) -> Result<()> {
     let mut failures = Vec::new();
-    for package in packages.iter().filter(|package| package.published) {
+    for package in packages.iter().filter(|package| package.published || package.name == FIRST) {
         let alone = package.features.iter().filter(|feature| *feature != "default");
         for feature in [None].into_iter().chain(alone.map(Some)) {
             let mut check = cargo();

@@ -88,5 +88,5 @@ pub use sentinel::Sentinel;
 pub use server::{Server, ServerError};
 pub use settings::{Settings, Way};
 pub use slow_proxy::SlowProxy;
-pub use table::{Row, images, table};
+pub use table::{Row, images, official_images, table};
 pub use tls::Tls;

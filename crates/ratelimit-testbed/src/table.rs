@@ -39,6 +39,11 @@ pub fn images() -> Vec<&'static str> {
     usual.into_iter().chain(versions).collect()
 }
 
+/// The official images of the usual servers.
+pub fn official_images() -> [&'static str; 3] {
+    [crate::redis::RECIPE.image, crate::postgres::RECIPE.image, crate::memcached::RECIPE.image]
+}
+
 /// All servers that can be obtained by name.
 pub fn table() -> Vec<Row> {
     vec![
