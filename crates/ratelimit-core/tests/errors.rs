@@ -25,8 +25,8 @@ fn errors_print_their_text_and_their_sources() {
     assert_eq!(printed(CheckError::Store(refused())), text);
     assert_eq!(printed(AcquireError::Check(CheckError::Store(refused()))), text);
     assert_eq!(format!("{:#?}", refused()), text);
-    let boxed: Result<(), Box<dyn Error>> = Err(refused().into());
-    assert_eq!(format!("{:?}", boxed.unwrap_err()), text);
+    let boxed: Box<dyn Error> = refused().into();
+    assert_eq!(format!("{:?}", boxed), text);
 
     let alone = StoreError::new("memory", ErrorKind::Full, "there is no room");
     assert_eq!(printed(alone.clone()), alone.to_string());
