@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratelimit_core::{
-    Decisions, IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock,
-};
+use ratelimit_core::{Decisions, IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
 use tokio::task::JoinSet;
 
 use crate::clock::START;
