@@ -129,7 +129,7 @@ async fn a_failure_ends_a_run_that_shall_fail_fast() {
     let suite = Suite::default()
         .filters(["lifetimes/counts-after-a-minute", "keys/no-text", "worked-examples/"])
         .fail_fast(true);
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let report = suite.run(&[Arc::new(store)]).await;
     assert_eq!(report.totals().failed, 1);
     assert!(report.not_run >= 1, "{report}");

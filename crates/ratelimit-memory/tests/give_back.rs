@@ -80,7 +80,7 @@ fn compare(limiter: &Limiter, text: &str, calls: &[(Call, usize, Duration)]) {
             Call::Settle(units) => limiter.settle_now(handle, units).unwrap(),
             Call::Release => limiter.release_now(handle),
             Call::Renew => {
-                assert_eq!(limiter.renew_now(handle).unwrap(), model.held > 0, "{text}: {calls:?}")
+                assert_eq!(limiter.renew_now(handle).unwrap(), model.held > 0, "{text}: {calls:?}");
             }
         }
         model = model.after(call);

@@ -79,7 +79,8 @@ async fn a_time_limit_of_zero_is_a_mistake_of_the_configuration() {
         "postgres://127.0.0.1:1",
     ] {
         for zero in ["0ms", "0s"] {
-            let error = ratelimit_stores::connect(&format!("{url}/?timeout={zero}")).await.err().expect(url);
+            let outcome = ratelimit_stores::connect(&format!("{url}/?timeout={zero}")).await;
+            let Err(error) = outcome else { panic!("{url}: {zero} is taken") };
             assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
             assert!(error.to_string().contains("`timeout` takes a duration longer than zero"), "{error}");
         }
