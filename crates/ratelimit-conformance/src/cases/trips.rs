@@ -13,7 +13,7 @@ use crate::subject::Handle;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
-        &Kind::ALL,
+        &Kind::RENEWED,
         "trips/one-for-a-claim",
         "The first claim after connecting takes one round trip, and so do further claims, peeks and refusals. A conservative \
          store may take a second one to release a reservation, and for buckets and logs.",
