@@ -24,7 +24,8 @@ impl Decision<'_> {
         if keys.is_empty() {
             return leases;
         }
-        let list = self.lock(keys);
+        let list = self.list(keys);
+        let list = list.lock();
         for status in self.each().filter(is_lease) {
             let index = status.index();
             if self.charged_at(index, keys).is_none_or(|(cost, meter)| counted(cost, meter) == 0) {
@@ -71,7 +72,8 @@ impl Decision<'_> {
         }
         let is_late = leases.are_late(renewal);
         let (mut is_held, mut back) = (!is_late, leases.held);
-        let mut list = self.lock(keys);
+        let list = self.list(keys);
+        let mut list = list.lock();
         for (old, verdict) in back.iter_mut().zip(&renewal.verdicts) {
             let mut of_limit = list.iter_mut().filter(|charge| charge.limit == old.limit);
             let place = of_limit.find(|charge| charge.receipt.is_some());

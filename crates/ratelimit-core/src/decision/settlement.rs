@@ -41,7 +41,8 @@ impl Decision<'_> {
         }
         // Before the list is locked, because this is the caller's code.
         let units: SmallVec<[Option<u64>; 4]> = self.each().map(units).collect();
-        let mut list = self.lock(keys);
+        let list = self.list(keys);
+        let mut list = list.lock();
         for (index, units) in units.into_iter().enumerate() {
             let Claimed { limit, .. } = self.parts.claimed(index);
             let Some(units) = units.filter(|_| !limit.is_ban()) else { continue };

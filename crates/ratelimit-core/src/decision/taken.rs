@@ -1,6 +1,6 @@
 //! What a check has taken and not given back: one list for a decision and its clones, so that no unit is given back twice.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
@@ -16,9 +16,10 @@ use crate::{Answer, Claim, Limit, Log, Meter, MeterId, Refund, Timestamp};
 /// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
 /// memory, and dropping it takes a comparison.
 #[derive(Default)]
-pub(super) struct Shared(OnceLock<Arc<Taken>>);
+pub(super) struct Shared(Mutex<Option<Arc<Taken>>>);
 
-type Taken = Mutex<Charges>;
+/// The list itself.
+pub(super) struct Taken(Mutex<Charges>);
 
 pub(crate) type Charges = SmallVec<[Charge; 2]>;
 
@@ -38,14 +39,25 @@ pub(crate) struct Charge {
 impl Shared {
     /// The same list, for a clone.
     pub(super) fn share(&self) -> Self {
-        Self(self.0.get().cloned().map(OnceLock::from).unwrap_or_default())
+        Self(Mutex::new(self.lock().clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Taken>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Charges> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Shared {
     #[inline]
     fn drop(&mut self) {
-        if let Some(taken) = self.0.take() {
+        // Without an atomic operation, which the optimizer would keep.
+        if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             let_go(taken);
         }
     }
@@ -55,12 +67,13 @@ impl Decision<'_> {
     /// Begins the list, if there is anything to give back.
     pub(super) fn begin_list(&self) {
         if self.charged {
-            self.taken(&self.charged_keys());
+            self.list(&self.charged_keys());
         }
     }
 
-    fn taken(&self, keys: &ChargedKeys) -> &Taken {
-        self.taken.0.get_or_init(|| {
+    /// The list, which begins with what the store has charged for the decision.
+    pub(super) fn list(&self, keys: &ChargedKeys) -> Arc<Taken> {
+        let begun = || {
             let mut charges = Charges::new();
             for (limit, verdict) in self.parts.verdicts().iter().enumerate() {
                 let Some((cost, meter)) = self.charged_at(limit, keys) else { continue };
@@ -71,12 +84,9 @@ impl Decision<'_> {
                     }
                 }
             }
-            Arc::new(Mutex::new(charges))
-        })
-    }
-
-    pub(super) fn lock(&self, keys: &ChargedKeys) -> MutexGuard<'_, Charges> {
-        self.taken(keys).lock().unwrap_or_else(PoisonError::into_inner)
+            Arc::new(Taken(Mutex::new(charges)))
+        };
+        self.taken.lock().get_or_insert_with(begun).clone()
     }
 
     /// The cost of this limit, and the meter that it has charged; `None` if it charges nothing, as a ban.
@@ -149,14 +159,15 @@ impl Decision<'_> {
 
     /// Puts charges back that the store has certainly not refunded.
     pub(crate) fn put_back(&self, keys: &ChargedKeys, charges: Charges) {
-        self.lock(keys).extend(charges);
+        self.list(keys).lock().extend(charges);
     }
 
     /// Records that the store has charged what was [claimed](Self::claims) for `added`, which is in the list without
     /// receipts. Returns what was given back meanwhile, which has to be refunded.
     pub(crate) fn confirm(&self, keys: &ChargedKeys, added: &Charges, answer: &Answer) -> Charges {
         let mut back = Charges::new();
-        let mut list = self.lock(keys);
+        let list = self.list(keys);
+        let mut list = list.lock();
         for (charge, verdict) in added.iter().zip(&answer.verdicts) {
             let Some((limit, key)) = self.place(charge, keys) else { continue };
             let units = counted(charge.units, limit.meter_for(key));
@@ -171,7 +182,8 @@ impl Decision<'_> {
 
     /// Removes charges that the store has certainly not made.
     pub(crate) fn withdraw(&self, keys: &ChargedKeys, added: &Charges) {
-        let mut list = self.lock(keys);
+        let list = self.list(keys);
+        let mut list = list.lock();
         for charge in added {
             take_uncounted(&mut list, charge.limit, charge.units);
         }
