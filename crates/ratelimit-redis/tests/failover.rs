@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// The time limit of a call, and how much later a busy machine may report that it has passed.
-const LIMIT: Duration = Duration::from_secs(1);
-const NOTICED: Duration = Duration::from_secs(4);
+const LIMIT: Duration = Duration::from_secs(3);
+const NOTICED: Duration = Duration::from_secs(30);
 
 /// A cluster has to work again within this time after its nodes do.
-const RECOVERED: Duration = Duration::from_secs(30);
+const RECOVERED: Duration = Duration::from_secs(120);
 
 async fn store(cluster: &Cluster) -> RedisStore {
     // Checks share round trips even if there are few of them.
@@ -201,17 +201,17 @@ async fn a_frozen_node_does_not_delay_calls_to_other_nodes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_takes_over_although_every_caller_gives_up_early() {
     let cluster = common::testbed().redis_cluster_with_replicas().await.unwrap();
-    let config = RedisConfig::from_url(&cluster.url()).unwrap().timeout(Duration::from_millis(500));
+    let config = RedisConfig::from_url(&cluster.url()).unwrap().timeout(Duration::from_secs(2));
     let store = RedisStore::connect_with(config).await.unwrap();
     let [first, _] = keys_by_node(&cluster);
     assert!(send_claim(&store, &first[0], Mode::Charge).await.unwrap().charged);
     cluster.nodes()[0].freeze().await.unwrap();
-    let (since, early) = (Instant::now(), Duration::from_millis(100));
+    let (since, early) = (Instant::now(), Duration::from_millis(500));
     while !matches!(
         tokio::time::timeout(early, send_claim(&store, &first[0], Mode::Charge)).await,
         Ok(Ok(answer)) if answer.charged
     ) {
-        assert!(since.elapsed() < Duration::from_secs(60), "the store still waits for the frozen node");
+        assert!(since.elapsed() < RECOVERED, "the store still waits for the frozen node");
     }
     println!("whole again after {:?}", since.elapsed());
 }

@@ -13,11 +13,12 @@ use ratelimit_redis::RedisStore;
 
 /// Set to the server's address in a process that the test has started.
 const URL: &str = "RATELIMIT_TEST_PERMITS_URL";
-const LEASE: Duration = Duration::from_secs(2);
+/// Long enough for a renewal on a busy machine.
+const LEASE: Duration = Duration::from_secs(10);
 
 async fn limiter(url: &str) -> Arc<RateLimiter<RedisStore>> {
-    let limit: Limit = "5 at once lease 2s".parse().unwrap();
-    Arc::new(RateLimiter::new(RedisStore::connect(url).await.unwrap(), limit))
+    let limit: Limit = "5 at once lease 10s".parse().unwrap();
+    Arc::new(RateLimiter::new(RedisStore::connect(&format!("{url}?timeout=60s")).await.unwrap(), limit))
 }
 
 /// Not a test on its own: the other test runs it in another process, and kills it.

@@ -164,24 +164,25 @@ async fn a_dead_connection_is_replaced_although_every_caller_gives_up_early() {
     let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
     let target = Arc::new(AtomicU16::new(old.port));
     let url = forwarder(target.clone()).await;
-    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_millis(300));
+    let timeout = Duration::from_secs(2);
+    let config = RedisConfig::from_url(&url).unwrap().timeout(timeout);
     let store = RedisStore::connect_with(config).await.unwrap();
     assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
     old.freeze().await;
     target.store(new.port, Ordering::SeqCst);
     let (begun, mut attempts) = (tokio::time::Instant::now(), 0);
-    let early = Duration::from_millis(50);
+    let early = Duration::from_millis(400);
     while !matches!(tokio::time::timeout(early, send_claim(&store, "", Mode::Charge)).await, Ok(Ok(_))) {
         attempts += 1;
         assert!(attempts < 200, "the store still waits for the frozen server");
     }
-    assert!(begun.elapsed() >= Duration::from_millis(300), "the store's time limit had not passed");
+    assert!(begun.elapsed() >= timeout, "the store's time limit had not passed");
 }
 
 #[tokio::test]
 async fn dropped_calls_do_not_close_a_connection_that_answers() {
     let server = Server::start(&[]).await;
-    let timeout = Duration::from_secs(2);
+    let timeout = Duration::from_secs(5);
     let config = RedisConfig::from_url(&server.url()).unwrap().timeout(timeout);
     let store = RedisStore::connect_with(config).await.unwrap();
     let connections = || {

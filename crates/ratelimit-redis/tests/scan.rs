@@ -32,7 +32,7 @@ fn numbered(count: usize) -> impl Iterator<Item = Vec<u8>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_meters_of_a_namespace_are_listed() {
     let server = Server::start(&[]).await;
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = RedisStore::connect(&format!("{}?timeout=60s", server.url())).await.unwrap();
     assert_eq!(scan(&store, "a", 100).await, (BTreeSet::new(), MeterScan::default()));
     let odd: [&[u8]; 4] = [b"", b"{x}:%", b"\xff\x00\n", b"user:7"];
     charge(&store, "a:b", odd.iter().map(|key| key.to_vec())).await;
@@ -51,7 +51,7 @@ async fn the_meters_of_a_namespace_are_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scan_ends_at_its_bound() {
     let server = Server::start(&[]).await;
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = RedisStore::connect(&format!("{}?timeout=60s", server.url())).await.unwrap();
     charge(&store, "", numbered(1_500)).await;
     let (names, all) = scan(&store, "", 10_000).await;
     assert_eq!((names.len(), all.more), (3_000, false));
@@ -66,7 +66,7 @@ async fn a_scan_ends_at_its_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_meters_of_a_cluster_are_those_of_all_nodes() {
     let cluster = testbed().redis_cluster().await.unwrap();
-    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&format!("{}?timeout=60s", cluster.url())).await.unwrap();
     charge(&store, "scan", numbered(50)).await;
     let (names, all) = scan(&store, "scan", 100_000).await;
     assert_eq!((names.len(), all.more), (100, false));
@@ -77,7 +77,9 @@ async fn the_meters_of_a_cluster_are_those_of_all_nodes() {
 async fn a_user_without_scan_learns_what_is_missing() {
     let server = Server::start(&[]).await;
     server.say("ACL SETUSER limited on >pw ~* +@all -scan");
-    let store = RedisStore::connect(&format!("redis://limited:pw@127.0.0.1:{}/", server.port)).await.unwrap();
+    let store = RedisStore::connect(&format!("redis://limited:pw@127.0.0.1:{}/?timeout=60s", server.port))
+        .await
+        .unwrap();
     let error = store.scan_meters("", 10, |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("it needs the command SCAN") && !error.contains("pw@"), "{error}");
 }

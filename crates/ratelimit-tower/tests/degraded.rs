@@ -26,7 +26,7 @@ async fn decisions_without_the_store_are_counted() {
     // A server of its own, because the test stops it.
     let server =
         Testbed::new(Settings { addresses: BTreeMap::new(), ..Settings::from_env() }).redis().await.unwrap();
-    let store = RedisStore::connect(server.url()).await.unwrap();
+    let store = RedisStore::connect(&server.patient_url()).await.unwrap();
     let store = Resilience::new(store).timeout(Duration::from_secs(9)).fallback(MemoryStore::new(), 2);
     let limiter = RateLimiter::without_limits(store).with_clock(clock());
     let by = |name: &str| Policy::new(name, KeySource::everybody(), limit("4/h")).unwrap();

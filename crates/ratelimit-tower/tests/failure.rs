@@ -22,7 +22,7 @@ async fn store_on_a_dead_server() -> RedisStore {
     // A server of its own, because the test stops it.
     let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
-    let store = RedisStore::connect(server.url()).await.unwrap();
+    let store = RedisStore::connect(&server.patient_url()).await.unwrap();
     let layer = layer_on(store.clone(), policies("5/min"));
     assert_eq!(statuses(&service(&layer), 1, &[]).await, [200]);
     server.kill().await.unwrap();

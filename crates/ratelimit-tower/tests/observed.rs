@@ -74,7 +74,7 @@ async fn requests_are_counted_and_logged_without_their_keys() {
     // A server of its own, because the test stops it.
     let server =
         Testbed::new(Settings { addresses: BTreeMap::new(), ..Settings::from_env() }).redis().await.unwrap();
-    let store = RedisStore::connect(server.url()).await.unwrap();
+    let store = RedisStore::connect(&server.patient_url()).await.unwrap();
     let limiter = RateLimiter::without_limits(store).with_clock(clock());
     let policies = Policies::new([by("remote", "9/min")]).unwrap().on_failure(OnFailure::Open);
     let layer = RateLimitLayer::new(limiter, policies);

@@ -101,7 +101,7 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output>
 async fn outcomes_are_charged_and_refunded_on_a_server() {
     let server = Testbed::from_env().redis().await.unwrap();
     let clock = clock();
-    let store = RedisStore::connect(server.url()).await.unwrap();
+    let store = RedisStore::connect(&server.patient_url()).await.unwrap();
     let limiter = ratelimit_core::RateLimiter::without_limits(store);
     let namespace = format!("tower-{:?}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
     let limiter = limiter.with_clock(clock).with_namespace(namespace);

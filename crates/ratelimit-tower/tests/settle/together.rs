@@ -93,7 +93,7 @@ async fn the_count_of_concurrent_requests_is_the_sum_of_their_costs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_holds_on_a_server() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let store = Arc::new(RedisStore::connect(server.url()).await.unwrap());
+    let store = Arc::new(RedisStore::connect(&server.patient_url()).await.unwrap());
     let namespace = format!("settle-{:?}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
     let limiter = || {
         let limiter = RateLimiter::without_limits(store.clone()).with_clock(clock());
