@@ -18,14 +18,14 @@ const ALL: &str = "1000000";
 #[tokio::test(flavor = "multi_thread")]
 async fn on_redis() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let store = Arc::new(RedisStore::connect(server.url()).await.unwrap());
+    let store = Arc::new(RedisStore::connect(&server.patient_url()).await.unwrap());
     lists(server.url(), store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_redis_cluster() {
     let cluster = Testbed::from_env().redis_cluster().await.unwrap();
-    let store = Arc::new(RedisStore::connect(&cluster.url()).await.unwrap());
+    let store = Arc::new(RedisStore::connect(&format!("{}?timeout=60s", cluster.url())).await.unwrap());
     lists(&cluster.url(), store).await;
 }
 

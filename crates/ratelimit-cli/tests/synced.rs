@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 #[tokio::test(flavor = "multi_thread")]
 async fn buckets_and_logs_are_seen_and_windows_are_said_to_be_of_synced() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let shared = RedisStore::connect(server.url()).await.unwrap();
+    let shared = RedisStore::connect(&server.patient_url()).await.unwrap();
     let own = namespace("synced");
     let limits = "100/h; 10/d log; 50/h bucket";
     let limiter =

@@ -83,7 +83,7 @@ fn a_server_that_does_not_answer_takes_no_longer_than_the_timeout() {
             assert!(ran.stderr.matches("refused").count() <= 1, "it says it once: {ran:?}");
             assert!(!ran.stderr.contains("s3cret") && !ran.stderr.contains("k3y"), "{ran:?}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{url}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(60), "{url}: {:?}", begun.elapsed());
     }
 }
 

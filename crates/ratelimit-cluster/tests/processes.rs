@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratelimit_cluster::{LeaseConfig, Leased};
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
@@ -26,7 +27,7 @@ type Limiter = RateLimiter<Leased<RedisStore>, ManualClock>;
 async fn limiter(role: &str) -> Limiter {
     let (largest, rest) = role.split_once(' ').unwrap();
     let (prefix, url) = rest.split_once(' ').unwrap();
-    let config = RedisConfig::from_url(url).unwrap().prefix(prefix);
+    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(60)).prefix(prefix);
     let store = RedisStore::connect_with(config).await.unwrap();
     let config = LeaseConfig::default().max_lease(largest.parse().unwrap());
     let limit: Limit = format!("{LIMIT}/h fixed").parse().unwrap();

@@ -12,7 +12,7 @@ use ratelimit_testbed::{Postgres, Redis, Server, Testbed};
 use tokio::time::{sleep, timeout};
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 const KEYS: u64 = 2_000;
 const TEXTS: [&str; 4] = ["1000/h fixed", "1000/h", "1000/h burst 1000", "1000/h log"];
 

@@ -8,7 +8,7 @@ use ratelimit_cluster::{PostgresTransport, RedisTransport, Transport};
 use ratelimit_testbed::{Postgres, Redis, Server, Testbed};
 use tokio::time::{sleep, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn message(number: u8, length: usize) -> Arc<[u8]> {
     (0..length).map(|place| u8::try_from(place % 251).unwrap() ^ number).collect()

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// The time limit of calls that should succeed, even on a slow machine.
 const PATIENT: Duration = Duration::from_secs(20);
 /// No call may take longer, even on a slow machine.
-const HUNG: Duration = Duration::from_secs(10);
+const HUNG: Duration = Duration::from_secs(60);
 
 fn config(server: &Server) -> PostgresConfig {
     PostgresConfig::from_url(server.url()).unwrap().timeout(TIMEOUT).prune_every(None)
@@ -57,7 +57,7 @@ async fn recovers(store: &PostgresStore) -> u64 {
     loop {
         match charge(store).await {
             Ok(answer) => return answer.verdicts[0].remaining,
-            Err(error) => assert!(since.elapsed() < Duration::from_secs(30), "{error}"),
+            Err(error) => assert!(since.elapsed() < 2 * HUNG, "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
