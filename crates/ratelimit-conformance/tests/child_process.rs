@@ -45,7 +45,9 @@ async fn it_is_killed_started_frozen_and_thawed_at_one_address() {
     assert!(answers(&mut connection, LONG));
 
     server.freeze().await.expect("frozen");
-    assert!(!answers(&mut connection, Duration::from_millis(200)), "it answers although it is frozen");
+    // The signal may reach it a moment later.
+    let frozen = (0..100).any(|_| !answers(&mut connection, Duration::from_millis(200)));
+    assert!(frozen, "it answers although it is frozen");
     server.thaw().await.expect("thawed");
     connection.set_read_timeout(Some(LONG)).expect("a limit");
     connection.read_exact(&mut [0]).expect("the byte that was sent meanwhile");

@@ -353,9 +353,9 @@ proptest! {
                     Step::Check { key, cost } => {
                         let key = [key];
                         let request = Request::new(&key).cost(cost);
-                        let decision = own.check(&request).await.unwrap();
-                        prop_assert_eq!(&decision, &twin.check(&request).await.unwrap());
-                        last = Some(decision);
+                        let decisions = (own.check(&request).await.unwrap(), twin.check(&request).await.unwrap());
+                        prop_assert_eq!(&decisions.0, &decisions.1);
+                        last = Some(decisions);
                     }
                     Step::WouldAllow { key, cost } => {
                         let key = [key];
@@ -369,9 +369,9 @@ proptest! {
                         prop_assert_eq!(own.charge(&request).await.unwrap(), twin.charge(&request).await.unwrap());
                     }
                     Step::Refund => {
-                        if let Some(decision) = last.take() {
+                        if let Some((decision, twins)) = last.take() {
                             own.refund(&decision).await.unwrap();
-                            twin.refund(&decision).await.unwrap();
+                            twin.refund(&twins).await.unwrap();
                         }
                     }
                     Step::Reset { key } => {

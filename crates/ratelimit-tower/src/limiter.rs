@@ -139,8 +139,8 @@ impl<S: CounterStore + 'static, C: Timer + 'static> Limiter for Core<S, C> {
         let begun = observe::begin(self.limiter.clock());
         let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
             // Units under a concurrency limit are released, not settled: their charge stays as it is.
-            Some(Some(units)) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
-            _ => limit.cost(),
+            Some(units) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
+            _ => None,
         };
         let outcome = self.limiter.settle_each(decision, units).await.map_err(CheckError::from);
         self.answered(begun, outcome.as_ref().err());

@@ -103,6 +103,10 @@ async fn left_alone(bench: &Bench, wait: Duration) -> CaseResult {
                 if kind.has_burst() {
                     short = short.burst(ALL);
                 }
+                if kind == Kind::Steps {
+                    // So that a step has as many units as the burst.
+                    short = short.step(Duration::from_millis(ALL));
+                }
                 let mut beside = Beside::new(bench);
                 // Permits under another lease share their log, which another case tests.
                 if kind.is_renewed() && kind != Kind::Permits {
