@@ -20,10 +20,11 @@ impl Write for Log {
 }
 
 impl Log {
-    /// The lines since the last call.
+    /// The warnings since the last call.
     fn lines(&self) -> Vec<String> {
         let bytes = std::mem::take(&mut *self.0.lock().unwrap());
-        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect()
     }
 }
 
