@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{CounterStore, MeterId, Refund, Request, Timestamp};
+use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Refund, Request, Timestamp};
 
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
@@ -185,25 +185,64 @@ async fn log(bench: Bench) -> CaseResult {
 
 async fn twice(bench: Bench) -> CaseResult {
     for kind in bench.kinds() {
-        let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
-        let decision = trial.admit(5).await?;
+        let limit = [kind.limit(5, MINUTE)?];
+        let trial = Trial::new(&bench, limit[0].clone());
+        let charged = charge(&bench, &trial, "k", &limit).await?;
         for _ in 0..3 {
-            trial.limiter.refund(&decision).await?;
+            charged.refund(&bench, &trial).await?;
             trial.expect_left(5).await?;
         }
         ensure_eq!(trial.drain(20).await?, 5, "admitted after three refunds of the same, {kind:?}");
     }
     // Several limits, so that each refund is one of several meters.
-    let trial = Trial::new(&bench, limits(&["10/h fixed", "20/h", "30/h log"])?).key("three");
-    let decision = trial.admit(5).await?;
+    let several = limits(&["10/h fixed", "20/h", "30/h log"])?;
+    let trial = Trial::new(&bench, several.clone()).key("three");
+    let charged = charge(&bench, &trial, "three", &several).await?;
     trial.advance(MINUTE).admit(1).await?;
-    // The unit of the second request stays.
-    for expected in [[9, 19, 29]; 2] {
-        trial.limiter.refund(&decision).await?;
+    // The second refund finds no more than that unit. A log returns only units of the first charge.
+    for expected in [[9, 19, 29], [10, 20, 29]] {
+        charged.refund(&bench, &trial).await?;
         let left: Vec<u64> = trial.limiter.peek("three").await?.each().map(|each| each.remaining()).collect();
-        ensure_eq!(left, expected, "left under each limit after a refund, or two of the same decision");
+        ensure_eq!(left, expected, "left under each limit after a refund, or two of the same");
     }
     Ok(())
+}
+
+/// Five units of a key under each of these limits, which are refunded at the store: a limiter gives nothing back twice.
+struct Charged<'c> {
+    claims: Vec<Claim<'c>>,
+    receipts: Vec<Timestamp>,
+}
+
+async fn charge<'c>(
+    bench: &Bench,
+    trial: &Trial,
+    key: &'c str,
+    limits: &'c [Limit],
+) -> CaseResult<Charged<'c>> {
+    let claim = |limit: &'c Limit| {
+        let id = MeterId { namespace: "", scope: limit.scope(), key: key.as_bytes() };
+        Claim { id, cost: 5, meter: limit.meter_for(id.key) }
+    };
+    let claims: Vec<Claim<'c>> = limits.iter().map(claim).collect();
+    let answer = bench.store.claim(Claims::new(trial.now(), Mode::Charge, &claims)?).await?;
+    ensure_eq!((answer.admitted, answer.charged), (true, true), "five units");
+    Ok(Charged { claims, receipts: answer.verdicts.iter().map(|verdict| verdict.receipt).collect() })
+}
+
+impl Charged<'_> {
+    async fn refund(&self, bench: &Bench, trial: &Trial) -> CaseResult {
+        let each = self.claims.iter().zip(&self.receipts);
+        let refunds: Vec<Refund<'_>> = each
+            .map(|(Claim { id, cost, meter }, receipt)| Refund {
+                id: *id,
+                cost: *cost,
+                meter: *meter,
+                receipt: *receipt,
+            })
+            .collect();
+        Ok(bench.store.refund(trial.now(), &refunds).await?)
+    }
 }
 
 async fn several(bench: Bench) -> CaseResult {
