@@ -9,8 +9,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
+use crate::absent::Absent;
 use crate::client_address::{canonical_network, parse_network};
-use crate::key::{Absent, KeyBytes, MISSING};
+use crate::key::{KeyBytes, MISSING};
 use crate::{Head, KeySource, ParseClientError};
 
 /// A list of clients, identified by one [`KeySource`]: for [`Policies::deny`](crate::Policies::deny) and

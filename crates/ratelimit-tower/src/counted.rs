@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::Extensions;
 use smallvec::SmallVec;
 
-use crate::check::PolicyChecks;
 use crate::limiter::Limiter;
+use crate::policy_check::PolicyCheck;
 use crate::{Head, Policies, observe};
 
 /// The policies that have counted a request so far, of each layer that it has passed.
@@ -28,7 +28,7 @@ pub(crate) struct Places(u64);
 
 impl Places {
     /// The policies of these checks.
-    pub(crate) fn of(checks: &PolicyChecks) -> Self {
+    pub(crate) fn of(checks: &[PolicyCheck]) -> Self {
         let mut places = Self::default();
         checks.iter().for_each(|check| places.insert(check.policy));
         places

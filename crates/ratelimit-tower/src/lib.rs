@@ -118,6 +118,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod absent;
 mod answer;
 mod charge;
 mod charged;

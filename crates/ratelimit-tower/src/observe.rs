@@ -2,7 +2,7 @@
 
 use ratelimit_core::{CheckError, Clock, Timestamp};
 
-use crate::key::Absent;
+use crate::absent::Absent;
 
 /// An event, at most once per second.
 #[cfg(feature = "tracing")]

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use http::HeaderName;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
-use crate::key::Absent;
+use crate::absent::Absent;
 use crate::{ClientList, Head, Headers, OnFailure, Policy, PolicyError, observe};
 
 /// The policies of a service, and what to report to clients.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::Head;
 use ratelimit_core::Limits;
 
+use crate::absent::Absent;
 use crate::charge::When;
-use crate::key::{Absent, KeyBytes};
+use crate::key::KeyBytes;
 use crate::plan::{is_name, shown};
 use crate::policy_check::PolicyCheck;
 use crate::{Charge, Cost, KeySource, Plan, PolicyError, Settle, TrustedProxies, observe};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ratelimit_core::{CheckError, Decision};
 use smallvec::SmallVec;
 
+use crate::absent::Absent;
 use crate::answer::{Reason, Refused};
 use crate::check::{Checked, is_held};
 use crate::headers::{Lines, PlanStatus};
-use crate::key::Absent;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
 use crate::{OnFailure, Plan, Policies, observe};

@@ -24,7 +24,7 @@ pub struct SqliteStore {
 }
 
 /// How long a call waits for the other writers of the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(8);
 
 impl SqliteStore {
     /// Opens the file at `path`, and creates it if it does not exist.

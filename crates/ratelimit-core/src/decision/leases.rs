@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::settlement::ChargedKeys;
-use super::taken::{Charges, counted};
+use super::charges::Charges;
+use super::short_key::ChargedKeys;
+use super::taken::counted;
 use super::{Decision, LimitStatus};
 use crate::receipt::{is_marked, unmarked};
 use crate::{Algorithm, Answer, ErrorKind, StoreError, Time, Timestamp};

@@ -1,6 +1,7 @@
 //! Decisions: what a limiter returns, and what it charged.
 
 mod ban;
+mod charges;
 mod heap;
 mod leases;
 mod parts;
@@ -9,13 +10,13 @@ mod short_key;
 mod status;
 mod taken;
 
+pub(crate) use charges::Charges;
+use charges::Shared;
 use parts::Claimed;
 pub(crate) use parts::{AskedKey, Parts};
-pub(crate) use settlement::{ChargedKeys, Settlement};
-pub(crate) use short_key::ShortKey;
+pub(crate) use settlement::Settlement;
+pub(crate) use short_key::{ChargedKeys, ShortKey};
 pub use status::LimitStatus;
-pub(crate) use taken::Charges;
-use taken::Shared;
 
 use std::fmt;
 use std::time::Duration;

@@ -2,14 +2,11 @@
 
 use smallvec::SmallVec;
 
+use super::charges::{Charge, Charges};
 use super::parts::Claimed;
-use super::short_key::KeyBytes;
-use super::taken::{Charge, Charges};
+use super::short_key::ChargedKeys;
 use super::{Decision, LimitStatus};
 use crate::{Algorithm, Timestamp};
-
-/// The keys that a decision has charged; empty if it has charged nothing.
-pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
 
 /// The difference between what was taken and the true cost.
 #[derive(Default)]

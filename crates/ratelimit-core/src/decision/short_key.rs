@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 /// A key's bytes.
 pub(crate) type KeyBytes = SmallVec<[u8; 48]>;
 
+/// The keys that a decision has charged; empty if it has charged nothing.
+pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
+
 /// A key of up to 48 bytes, stored as words from both ends that overlap in the middle.
 ///
 /// Each admitted check copies its key. So the copy is a few whole words, without a call or a loop; the bytes are put

@@ -1,67 +1,17 @@
-//! What a check has taken and not given back: one list for a decision and its clones, so that no unit is given back twice.
+//! What a check has taken and not given back: no unit is given back twice, by whichever of a decision and its clones.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::heap::let_go;
+use super::Decision;
+use super::charges::{Charge, Charges, Taken};
 use super::parts::Claimed;
-use super::short_key::KeyBytes;
-use super::{ChargedKeys, Decision};
+use super::short_key::{ChargedKeys, KeyBytes};
 use crate::bounds::MAX_UNITS;
 use crate::meter::MAX_DEBT;
 use crate::receipt::{is_marked, marked, unmarked};
 use crate::{Answer, Claim, Limit, Log, Meter, MeterId, Refund, Timestamp};
-
-/// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
-/// memory, and dropping it takes a comparison.
-#[derive(Default)]
-pub(super) struct Shared(Mutex<Option<Arc<Taken>>>);
-
-/// The list itself.
-pub(super) struct Taken(Mutex<Charges>);
-
-pub(crate) type Charges = SmallVec<[Charge; 2]>;
-
-/// Units that were taken under one limit at one instant.
-#[derive(Clone, Debug)]
-pub(crate) struct Charge {
-    /// The limit's index in the decision.
-    pub(super) limit: usize,
-    pub(super) units: u64,
-    /// What a refund needs to find them. `None` if no meter counts them: there are more than it can count, or the store has
-    /// not answered.
-    pub(super) receipt: Option<Timestamp>,
-    /// The period of the calendar in which they were charged, if they were charged after the decision.
-    pub(super) period: Option<Box<Limit>>,
-}
-
-impl Shared {
-    /// The same list, for a clone.
-    pub(super) fn share(&self) -> Self {
-        Self(Mutex::new(self.lock().clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Taken>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Taken {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Charges> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Shared {
-    #[inline]
-    fn drop(&mut self) {
-        // Without an atomic operation, which the optimizer would keep.
-        if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            let_go(taken);
-        }
-    }
-}
 
 impl Decision<'_> {
     /// Begins the list, if there is anything to give back.
@@ -84,9 +34,9 @@ impl Decision<'_> {
                     }
                 }
             }
-            Arc::new(Taken(Mutex::new(charges)))
+            charges
         };
-        self.taken.lock().get_or_insert_with(begun).clone()
+        self.taken.list(begun)
     }
 
     /// The cost of this limit, and the meter that it has charged; `None` if it charges nothing, as a ban.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::Head;
+use crate::absent::Absent;
 use crate::headers::{self, Lines};
-use crate::key::Absent;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

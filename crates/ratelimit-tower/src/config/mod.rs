@@ -117,3 +117,8 @@ pub use reload::{ConfigFile, Reloaded};
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../../docs/http.md")]
 struct Guide;
+
+/// Compiles the examples of the page on its costs.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../../docs/http-costs.md")]
+struct Costs;

@@ -6,7 +6,8 @@ use crate::Head;
 use http::HeaderName;
 use http::header::AUTHORIZATION;
 
-use super::{Absent, KeyBytes, KeySource, Source};
+use super::{KeyBytes, KeySource, Source};
+use crate::absent::Absent;
 use crate::peer;
 
 impl KeySource {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::Head;
+use crate::absent::Absent;
 use http::HeaderName;
 
 pub(crate) use bytes::{KeyBytes, Part};
@@ -43,17 +44,6 @@ type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> Result<(), Absent> + Send
 /// address.
 #[derive(Clone)]
 pub struct KeySource(Source);
-
-/// Why a request has no key: a part that the key is made of is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Absent {
-    /// The client did not send it; the header that it is in, if it is in one.
-    Client(Option<HeaderName>),
-    /// The client sent this header several times, so it is not known which one the program uses.
-    Several(HeaderName),
-    /// The program did not provide it; the message says what is missing.
-    Program(&'static str),
-}
 
 #[derive(Clone)]
 enum Source {

@@ -1,0 +1,63 @@
+//! The list of what a check has taken and not given back, which a decision and its clones share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::heap::let_go;
+use crate::{Limit, Timestamp};
+
+/// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
+/// memory, and dropping it takes a comparison.
+#[derive(Default)]
+pub(super) struct Shared(Mutex<Option<Arc<Taken>>>);
+
+/// The list itself.
+pub(super) struct Taken(Mutex<Charges>);
+
+pub(crate) type Charges = SmallVec<[Charge; 2]>;
+
+/// Units that were taken under one limit at one instant.
+#[derive(Clone, Debug)]
+pub(crate) struct Charge {
+    /// The limit's index in the decision.
+    pub(super) limit: usize,
+    pub(super) units: u64,
+    /// What a refund needs to find them. `None` if no meter counts them: there are more than it can count, or the store has
+    /// not answered.
+    pub(super) receipt: Option<Timestamp>,
+    /// The period of the calendar in which they were charged, if they were charged after the decision.
+    pub(super) period: Option<Box<Limit>>,
+}
+
+impl Shared {
+    /// The same list, for a clone.
+    pub(super) fn share(&self) -> Self {
+        Self(Mutex::new(self.lock().clone()))
+    }
+
+    /// The list, which `begun` begins if this is the first call.
+    pub(super) fn list(&self, begun: impl FnOnce() -> Charges) -> Arc<Taken> {
+        self.lock().get_or_insert_with(|| Arc::new(Taken(Mutex::new(begun())))).clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Taken>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Charges> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Shared {
+    #[inline]
+    fn drop(&mut self) {
+        // Without an atomic operation, which the optimizer would keep.
+        if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            let_go(taken);
+        }
+    }
+}
