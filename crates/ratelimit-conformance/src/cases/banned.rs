@@ -107,11 +107,22 @@ async fn banned(limiters: &[Limiter], key: &str, refusals: usize, length: Durati
         );
         if let Some(found) = ban(&refused) {
             // A ban begins when the refusal is counted, which is a call of its own.
-            let most = length + asked.elapsed() + CLOCK_SLACK / 10;
-            ensure!(found >= length && found <= most, "a ban of {length:?} holds for {found:?}: {refused:?}");
+            let late = asked.elapsed() + CLOCK_SLACK / 10;
+            ensure!(found >= length && found <= length + late, "a ban of {length:?} holds for {found:?}: {refused:?}");
             // From now on, only the ban refuses.
             limiters[0].refund(&charged).await?;
-            return Ok(refused.now() + found);
+            let announced = refused.now() + found;
+            let banned = limiters[0].would_allow(key).await?;
+            let Some(left) = ban(&banned) else {
+                ensure!(is_long_ago(asked), "no ban after {refused:?}: {banned:?}");
+                return Ok(announced);
+            };
+            let end = banned.now() + left;
+            ensure!(
+                end >= announced && end <= announced + late,
+                "a ban that was announced until {announced:?}, {late:?} later at most, holds until {end:?}: {banned:?}"
+            );
+            return Ok(end);
         }
     }
     Err(Failure::new("no refusal bans"))
