@@ -285,8 +285,7 @@ impl Space for PlainPrefix {
 async fn meters(admins: &[Admin], prefix: &str) -> Result<u64, BoxError> {
     let mut names = HashSet::new();
     for admin in admins {
-        let mut keys = keys(admin).await?;
-        keys.retain(|key| key.starts_with(prefix));
+        let keys = keys(admin, prefix).await?;
         let counting = counting(admin, keys).await?;
         names.extend(counting.iter().filter_map(|key| meter(key, prefix)));
     }
@@ -335,25 +334,30 @@ fn decoded(listed: &str) -> Result<String, BoxError> {
     Ok(key)
 }
 
-/// The keys of a server.
-async fn keys(admin: &Admin) -> Result<Vec<String>, BoxError> {
+/// The keys of a server under a prefix of letters, digits and hyphens.
+async fn keys(admin: &Admin, prefix: &str) -> Result<Vec<String>, BoxError> {
+    /// A server lists its keys for one at a time and turns others away: without a queue, some never have their turn.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _turn = TURN.lock().await;
     loop {
         let mut stream = BufReader::new(admin.connect().await?);
         // `all` walks the queues of recently used items, and misses those that move or are locked meanwhile.
         stream.write_all(b"lru_crawler metadump hash\r\n").await?;
-        let mut keys = Vec::new();
-        let mut lines = stream.lines();
-        while let Some(line) = lines.next_line().await? {
-            if line == "END" {
+        let (mut keys, mut line) = (Vec::new(), String::new());
+        while stream.read_line(&mut line).await? > 0 {
+            if line.starts_with("END") {
                 return Ok(keys);
             }
             if line.starts_with("BUSY") || line.contains("locked") {
                 break;
             }
-            let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next());
-            keys.push(decoded(key.ok_or("not a key")?)?);
+            let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next()).ok_or("not a key")?;
+            if key.starts_with(prefix) {
+                keys.push(decoded(key)?);
+            }
+            line.clear();
         }
-        // Another case is listing the keys.
+        // The server itself looks for items that have expired.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
