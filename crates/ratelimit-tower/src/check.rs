@@ -85,11 +85,6 @@ impl PolicyCheck {
         Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits())
     }
 
-    /// Whether it only charges before the request is served, and is not in shadow: the common case.
-    pub(crate) fn is_usual(&self, policies: &Policies) -> bool {
-        !self.round(policies).shadow && !self.has_end(policies)
-    }
-
     /// Whether the outcome of the request determines what it is charged, or it holds units until its end.
     pub(crate) fn has_end(&self, policies: &Policies) -> bool {
         self.policy(policies).has_end(self.plan(policies))

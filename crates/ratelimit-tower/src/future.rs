@@ -64,11 +64,6 @@ impl<Inner, ReqBody, ResBody, S, C, A> ResponseFuture<Inner, ReqBody, ResBody, S
 where
     Inner: Service<Request<ReqBody>>,
 {
-    #[inline]
-    pub(crate) fn calling(inner: Inner::Future, lines: Lines) -> Self {
-        Self { state: State::Calling { inner, lines, after: None } }
-    }
-
     pub(crate) fn decided(
         decided: Decided,
         request: Request<ReqBody>,
@@ -105,18 +100,8 @@ where
 {
     type Output = Result<Response<ResBody>, Inner::Error>;
 
-    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        // The common case. It is separate, so that the response is written where the caller wants it, and not moved.
-        if let StateProjection::Calling { inner, lines, after: None } = state.as_mut().project() {
-            let mut polled = inner.poll(context);
-            if let Poll::Ready(Ok(answer)) = &mut polled {
-                lines.write(answer.headers_mut());
-            }
-            return polled;
-        }
-        state.poll_unusual(context)
+        self.project().state.poll(context)
     }
 }
 
@@ -130,12 +115,7 @@ where
     ReqBody: 'static,
     ResBody: 'static,
 {
-    /// Polls a future that does more than call the service.
-    #[inline(never)]
-    fn poll_unusual(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<Response<ResBody>, E>> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Response<ResBody>, E>> {
         loop {
             let next = match self.as_mut().project() {
                 StateProjection::Deciding { deciding, held, shared } => {

@@ -127,23 +127,6 @@ impl Policies {
         self
     }
 
-    /// The only policy, if it only charges before a request is served and is not in shadow, and there are no lists: the
-    /// common case. A plan that is chosen for a request may still have a concurrency limit.
-    #[inline]
-    pub(crate) fn alone(&self) -> Option<&Policy> {
-        match &self.policies[..] {
-            [policy]
-                if !policy.has_end(policy.plan())
-                    && !policy.is_shadow()
-                    && !self.shadow
-                    && !self.has_lists() =>
-            {
-                Some(policy)
-            }
-            _ => None,
-        }
-    }
-
     fn has_lists(&self) -> bool {
         !self.deny.is_empty() || !self.allow.is_empty()
     }

@@ -12,7 +12,7 @@ use crate::check::{Checked, is_held};
 use crate::headers::{Lines, PlanStatus};
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
-use crate::{OnFailure, Plan, Policies, observe};
+use crate::{OnFailure, Policies, observe};
 
 /// The verdict on a request.
 pub(crate) enum Verdict {
@@ -82,32 +82,6 @@ pub(crate) fn decided(policies: &Policies, checks: &[PolicyCheck], checked: &Che
     refused(policies, &standings, refusal)
 }
 
-/// The verdict for a single check, the common case: only the fields if the request is admitted immediately.
-#[inline]
-pub(crate) fn decided_alone(
-    policies: &Policies,
-    plan: &Plan,
-    decision: &Decision<'_>,
-) -> Result<Lines, Verdict> {
-    let standings = [PlanStatus { plan, decision, first: 0 }];
-    if decision.degraded() {
-        observe::degraded();
-    }
-    if !decision.allowed() {
-        return Err(refused_alone(policies, &standings));
-    }
-    observe::admitted();
-    let (lines, delay) = (admitted_lines(policies, &standings), decision.delay());
-    if delay.is_zero() { Ok(lines) } else { Err(Verdict::Pass { lines, delay }) }
-}
-
-#[inline(never)]
-fn refused_alone(policies: &Policies, standings: &[PlanStatus<'_>; 1]) -> Verdict {
-    names(&standings[0]).for_each(|name| observe::refused(name, false));
-    refused(policies, standings, standings[0].decision)
-}
-
-#[inline]
 fn admitted_lines(policies: &Policies, standings: &[PlanStatus<'_>]) -> Lines {
     if policies.headers.on_admitted { policies.headers.lines(standings) } else { Lines::default() }
 }
