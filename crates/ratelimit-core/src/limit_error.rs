@@ -71,8 +71,10 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// The error about the first of `options` that is given although it does not suit. With each: whether that is so, its
-    /// name, and what it needs.
+    /// Checks that no option is set for an algorithm that it does not apply to. Each option is `(is_unsuitable, name, needs)`.
+    ///
+    /// # Errors
+    /// For the first unsuitable option.
     pub(crate) fn check_suitable<const N: usize>(
         options: [(bool, &'static str, &'static str); N],
     ) -> Result<(), Self> {

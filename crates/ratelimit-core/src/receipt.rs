@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::Timestamp;
 
-/// How long a wait that the fallback demands is worth: the first store may answer again at any moment.
+/// The longest wait that a caller takes from a fallback's refusal, because the first store may answer again at any moment.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 const MARK: u64 = 1 << 63;

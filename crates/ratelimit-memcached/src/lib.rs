@@ -37,11 +37,10 @@
 //!   given back, even if the caller drops the future. If the connection breaks while units are reserved or given back, they
 //!   stay counted until their window has passed: the error is on the side of refusing.
 //!
-//!   One exception: a request charges two buckets, and fails on the second. If the first is reset and charged by others
-//!   before the units are given back, the units of those others are given back instead, and that many too many are
-//!   admitted. Another errs on the
-//!   side of refusing: if a request charges a limit with a queue and then fails on another limit, its turn stays taken if
-//!   others have queued behind it meanwhile.
+//!   There are two exceptions. First, suppose that a request charges two buckets, and fails on the second. If the first is
+//!   reset and charged by others before the units are given back, the units of those others are given back instead, and as
+//!   many too many are admitted. Second, if a request charges a limit with a queue and then fails on another limit, its turn
+//!   stays taken if others have queued behind it meanwhile: too few are admitted.
 //! - A reset of a window counts claims that it overtakes as made before it or after it. This does not hold for segments that
 //!   are shorter than a round trip and the difference of the callers' clocks together, nor if several proxies spread the
 //!   counters of one window over several servers: then such a claim may be admitted and not counted.

@@ -25,7 +25,7 @@ pub(crate) struct Shard {
     /// The number of charges; wraps around.
     charges: u32,
     /// Whether values that are published without the lock may have changed since the lock was taken.
-    has_news: bool,
+    must_publish: bool,
     /// Whether a refusal is published.
     is_published: bool,
     table: Table,
@@ -48,7 +48,7 @@ const _: () = assert!(std::mem::offset_of!(Shard, table) == 8);
 struct Published {
     slot: Slot,
     /// Whether it has changed since the lock was taken.
-    has_news: bool,
+    must_publish: bool,
     /// The meter of the last refusal.
     last: u64,
 }
@@ -153,7 +153,7 @@ impl Shard {
     #[inline(never)]
     fn withdraw(&mut self, place: SlotIndex) {
         if self.published.slot.is_same(self.table.slot(place)) {
-            (self.is_published, self.has_news, self.published.has_news) = (false, true, true);
+            (self.is_published, self.must_publish, self.published.must_publish) = (false, true, true);
         }
     }
 
@@ -168,25 +168,25 @@ impl Shard {
         let slot = *slot;
         let last = std::mem::replace(&mut self.published.last, slot.low);
         if last == slot.low && !(self.is_published && self.published.slot.is_same(&slot)) {
-            (self.is_published, self.has_news) = (true, true);
-            self.published = Published { slot, has_news: true, ..self.published };
+            (self.is_published, self.must_publish) = (true, true);
+            self.published = Published { slot, must_publish: true, ..self.published };
         }
     }
 
     /// Whether published values may have changed.
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_news
+    pub(crate) fn must_publish(&self) -> bool {
+        self.must_publish
     }
 
     /// Records that the changes have been published.
     pub(crate) fn has_published(&mut self) {
-        self.has_news = false;
+        self.must_publish = false;
     }
 
     /// Returns what to publish, if that has changed: a meter that refuses, or none.
     pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
-        std::mem::take(&mut self.published.has_news)
+        std::mem::take(&mut self.published.must_publish)
             .then_some(self.is_published.then_some(self.published.slot))
     }
 
@@ -239,7 +239,7 @@ impl Shard {
     #[inline(always)]
     fn put(&mut self, fingerprint: Fingerprint, slot: Slot) {
         self.charges = self.charges.wrapping_add(1);
-        self.has_news = true;
+        self.must_publish = true;
         self.due.include(slot.forget_at);
         if self.table.is_full() {
             self.due.moved();
@@ -269,7 +269,7 @@ impl Shard {
             let is_kept = matches!(refund.meter, Meter::Log(_)) && forget_at > Timestamp::EPOCH;
             let earliest = if is_kept { slot.forget_at } else { 0 };
             slot.forget_at = forget_second(forget_at).max(earliest);
-            self.has_news = true;
+            self.must_publish = true;
             self.due.include(slot.forget_at);
             self.has_changed(place);
         }
@@ -310,7 +310,7 @@ impl Shard {
     /// visited. Where many places are free, it stops earlier and continues at the next call.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
-        self.has_news = true;
+        self.must_publish = true;
         if wanted == 0 {
             self.due = Due::default();
         }
@@ -369,7 +369,7 @@ impl Shard {
     }
 
     fn remove(&mut self, place: SlotIndex) {
-        self.has_news = true;
+        self.must_publish = true;
         self.has_changed(place);
         let slot = self.table.remove(place);
         self.large.remove(&slot);

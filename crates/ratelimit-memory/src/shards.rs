@@ -156,7 +156,7 @@ impl Drop for ShardGuard<'_> {
     /// Publishes changes before the lock is released, so that no later reader sees the previous state.
     #[inline]
     fn drop(&mut self) {
-        if self.shard.has_news() {
+        if self.shard.must_publish() {
             self.shards.publish(&mut self.shard);
         }
     }

@@ -1,4 +1,4 @@
-//! The store without shared calls.
+//! The store if each check is a call of its own: no check waits to share a call with others.
 
 use std::fmt;
 

@@ -261,7 +261,7 @@ impl Policy {
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
         let is_several = matches!(absent, Absent::Several(_));
-        // What the program has decided to do with such requests is no mistake.
+        // If the program has chosen what to do with such requests, they need no warning.
         let is_wanted = match self.missing {
             Some(Missing::Share) => true,
             Some(Missing::Exempt) => !is_several,

@@ -109,7 +109,7 @@ impl SharedState {
     }
 
     /// Takes refunded units of a window or a bucket from the unsure ones. Only the others are left to refund in the store.
-    pub(super) fn forgive(&mut self, of: &Meter, refund: &mut Units) {
+    pub(super) fn take_from_unsure(&mut self, of: &Meter, refund: &mut Units) {
         for (_, unsure) in self.unsure.iter_mut().filter(|(meter, _)| counts_alike(meter, of)) {
             match (unsure, &mut *refund) {
                 (Units::Window { segment, units }, Units::Window { segment: same, units: refund })

@@ -97,7 +97,7 @@ impl Ledger {
 
     /// Reduces refunds by the units that the store may not have, so that it does not refund those of other charges instead. Of
     /// logs, these are units that are sent with them; a log is refunded by the instant of a charge, which no other has.
-    pub(crate) fn forgive(&self, usages: &mut Vec<Usage>) {
+    pub(crate) fn exclude_unsure_from_refunds(&self, usages: &mut Vec<Usage>) {
         let mut last_charge: Option<usize> = None;
         for nth in 0..usages.len() {
             if !usages[nth].units.is_refund() {
@@ -119,7 +119,7 @@ impl Ledger {
             }
             self.with(&name.id(), |entry| {
                 if let Some(shared) = &mut entry.colds.at_mut(entry.slot.cold).shared {
-                    shared.forgive(meter, units);
+                    shared.take_from_unsure(meter, units);
                 }
             });
         }

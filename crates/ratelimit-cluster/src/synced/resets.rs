@@ -109,7 +109,7 @@ impl Resets {
 
     /// Calls `f` with a usage unless its meter has a pending reset: the store's answers then describe the meter before the
     /// reset.
-    pub(super) fn unless_reset(&self, usage: &Usage, f: impl FnOnce(&Usage)) {
+    pub(super) fn if_no_reset_is_pending(&self, usage: &Usage, f: impl FnOnce(&Usage)) {
         let pending = lock(&self.pending);
         if !pending.contains_key(&usage.name) {
             f(usage);

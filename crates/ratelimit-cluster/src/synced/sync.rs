@@ -31,7 +31,7 @@ impl<S: CounterStore> Synced<S> {
                 is_log(usage) && !usage.units.is_reading() && usage.units.have_left(&usage.meter, now)
             };
             usages.retain(|usage| !has_left(usage));
-            self.ledger.forgive(usages);
+            self.ledger.exclude_unsure_from_refunds(usages);
             if is_after_failure {
                 self.ledger.limit(usages, now);
             }
@@ -98,16 +98,16 @@ impl<'n, S> Batch<'n, S> {
         let stages = || usages.iter().zip(&self.stages);
         // The oldest last, because each goes before what is pending by then.
         for (usage, _) in stages().rev().filter(|(_, stage)| **stage == Stage::Pending) {
-            resets.unless_reset(usage, |usage| ledger.put_back(vec![usage.clone()]));
+            resets.if_no_reset_is_pending(usage, |usage| ledger.put_back(vec![usage.clone()]));
         }
         for (usage, stage) in stages() {
             match stage {
                 Stage::Pending => {}
                 Stage::Sent => {
                     unsure.fetch_add(1, Ordering::Relaxed);
-                    resets.unless_reset(usage, |usage| ledger.mark_unsure(usage));
+                    resets.if_no_reset_is_pending(usage, |usage| ledger.mark_unsure(usage));
                 }
-                Stage::Confirmed => resets.unless_reset(usage, |usage| ledger.confirm(usage)),
+                Stage::Confirmed => resets.if_no_reset_is_pending(usage, |usage| ledger.confirm(usage)),
             }
         }
         usages
@@ -125,7 +125,7 @@ impl<S: CounterStore> Batch<'_, S> {
             for (nth, usage) in self.usages.iter().enumerate() {
                 if is_sent_last(usage) == is_last && !waiting.contains(&usage.name) {
                     requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
-                    // What is known of a meter before its last usage is sent is of no use.
+                    // Only the last usage of a meter needs a reading: earlier ones would be outdated.
                     let next = self.usages.get(nth + 1);
                     if next.is_some_and(|next| next.name == usage.name) {
                         claims.pop_if(|request| request.mode == Mode::Peek);
@@ -149,7 +149,7 @@ impl<S: CounterStore> Batch<'_, S> {
         let usages = self.finish();
         for (nth, reading) in newest_readings(&usages, readings, &self.changed) {
             if resets.counts(&usages[nth], &reading) {
-                resets.unless_reset(&usages[nth], |usage| ledger.apply_reading(usage, reading));
+                resets.if_no_reset_is_pending(&usages[nth], |usage| ledger.apply_reading(usage, reading));
             }
         }
         result
@@ -214,7 +214,7 @@ impl<S: CounterStore> Batch<'_, S> {
                     Some(reading) => readings.push((request.usage, reading)),
                     None => {
                         let add = |usage: &Usage| self.node.ledger.add_sent(usage, verdict.receipt);
-                        self.node.resets.unless_reset(&self.usages[request.usage], add);
+                        self.node.resets.if_no_reset_is_pending(&self.usages[request.usage], add);
                     }
                 },
                 Ok(None) => {}

@@ -108,7 +108,10 @@ async fn banned(limiters: &[Limiter], key: &str, refusals: usize, length: Durati
         if let Some(found) = ban(&refused) {
             // A ban begins when the refusal is counted, which is a call of its own.
             let late = asked.elapsed() + CLOCK_SLACK / 10;
-            ensure!(found >= length && found <= length + late, "a ban of {length:?} holds for {found:?}: {refused:?}");
+            ensure!(
+                found >= length && found <= length + late,
+                "a ban of {length:?} holds for {found:?}: {refused:?}"
+            );
             // From now on, only the ban refuses.
             limiters[0].refund(&charged).await?;
             let announced = refused.now() + found;

@@ -1,4 +1,4 @@
-//! What became of a call that was made in parts.
+//! The result of a call that was made in parts.
 
 use crate::{Applied, StoreError};
 

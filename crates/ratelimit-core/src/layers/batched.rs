@@ -283,8 +283,8 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
         let mut answer = timeout(limit / 2, &mut receiver).await;
         caller.waiting = None;
         if answer.is_err() {
-            // If more arrive than can be answered, those who are sent have waited for as long as anybody may. Were that the
-            // whole time limit, nobody would be left to take the answer.
+            // A check waits for at most half of its time limit to be sent, so that the other half is left for the answer.
+            // Otherwise, under overload, every check would be sent just before its time limit ends.
             if self.shared.queue().remove(number) {
                 let message = "the check was not sent in time: too many checks were waiting";
                 return Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied());

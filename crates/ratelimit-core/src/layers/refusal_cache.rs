@@ -233,7 +233,7 @@ struct Refusal {
     verdicts: Verdicts,
 }
 
-/// Whether this is the claim of a ban, whose refusal says for certain how long it lasts.
+/// Whether this is the claim of a ban. Its refusal holds until the ban ends, whatever else is charged meanwhile.
 fn is_gate(claim: &Claim<'_>) -> bool {
     claim.cost == 0 && matches!(claim.meter, Meter::Bucket(bucket) if bucket.burst() == 0)
 }

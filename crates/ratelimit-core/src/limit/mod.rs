@@ -95,7 +95,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub struct Limit {
     meter: Meter,
     scope: Arc<str>,
-    /// Whether every key at any time claims the request's cost of this very `meter`.
+    /// Whether `meter` is the same for all keys at all times, and is charged the request's cost.
     common: bool,
     spec: Arc<Spec>,
 }
@@ -235,7 +235,7 @@ impl Limit {
 
     /// The limit's meter, if it is the same for all keys at all times.
     #[inline]
-    pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
+    pub(crate) fn common_meter(&self) -> Option<&Meter> {
         self.common.then_some(&self.meter)
     }
 
@@ -271,7 +271,8 @@ impl Limit {
         window.unwrap_or_else(|| self.clone())
     }
 
-    /// For a period of the calendar, the limit in the window that contains `now`, even if this is another window already.
+    /// For a period of the calendar, the limit in the window that contains `now`. This also works on the limit of an earlier
+    /// window.
     pub(crate) fn window_at(&self, now: Timestamp) -> Option<Self> {
         let calendar = self.spec.calendar.as_ref()?;
         let window = calendar.window(now);
@@ -292,8 +293,8 @@ impl Limit {
         })
     }
 
-    /// This limit for a request of `cost` units that waits at most `longest_wait` for its turn: a queue gets so small a
-    /// burst that no turn comes later. Any other limit is returned as it is.
+    /// This limit for a request of `cost` units that waits at most `longest_wait` for its turn. Reduces the burst of a queue, so
+    /// that it refuses what would have to wait longer. Returns any other limit unchanged.
     pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
         let mut limit = self.clone();
         if let Meter::Bucket(bucket) = self.meter

@@ -116,14 +116,14 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
             let decision =
                 self.decide(in_time.as_ref().unwrap_or(&request), self.clock.now(), Mode::Charge).await?;
-            // Any trip to the store takes time: without any to wait, no answer would be in time.
+            // With a timeout of zero, the answer counts as in time however long the store took.
             let now = if deadline == Some(begun) { begun } else { self.clock.now() };
             if decision.allowed() {
                 drop(place);
                 // A part of it may have passed on the way.
                 let delay = decision.delay().saturating_sub(self.passed_since(&decision));
                 if late(now, delay) {
-                    // The turn was charged. Whether it still is, nobody knows.
+                    // If the refund fails, the turn may still be charged.
                     self.refund(&decision).await.map_err(StoreError::maybe_applied)?;
                     return Err(AcquireError::Deadline(decision.into_owned()));
                 }
@@ -160,7 +160,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 None => sleep.await,
             }
             // The clock's wait may have completed without yielding to other tasks.
-            step_aside().await;
+            yield_now().await;
         }
     }
 
@@ -232,7 +232,7 @@ impl Backoff {
 }
 
 /// Yields once to other tasks: wakes itself at the first poll, and completes at the second.
-async fn step_aside() {
+async fn yield_now() {
     let mut done = false;
     poll_fn(|context| {
         if std::mem::replace(&mut done, true) {

@@ -6,7 +6,7 @@ use super::request::Request;
 use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
 use crate::limit::Ban;
-use crate::store::{InProcess, at_once};
+use crate::store::{InProcess, now_or_error};
 use crate::{
     Claim, Claims, Clock, CounterStore, ErrorKind, InvalidClaims, Meter, MeterId, Mode, StoreError,
     SyncCounterStore, Timestamp,
@@ -89,7 +89,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         decision: &mut Decision<'_>,
     ) -> Result<(), StoreError> {
         let store = InProcess(&self.store);
-        at_once(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
+        now_or_error(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
     }
 
     /// [`ban`](Self::ban) without waiting.
@@ -102,14 +102,14 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         length: Duration,
     ) -> Result<(), CheckError> {
         let bans = request.into().bans(&self.limits);
-        at_once(ban(&InProcess(&self.store), &self.namespace, &self.clock, bans, length))?
+        now_or_error(ban(&InProcess(&self.store), &self.namespace, &self.clock, bans, length))?
     }
 
     /// [`forget_offences`](Self::forget_offences) without waiting.
     pub(super) fn forget_offences_now(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
         let store = InProcess(&self.store);
         let bans = request.bans(&self.limits);
-        at_once(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
+        now_or_error(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
     }
 }
 

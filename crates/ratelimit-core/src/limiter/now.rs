@@ -3,7 +3,7 @@
 use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
 use crate::decision::{Parts, ShortKey};
-use crate::store::at_once;
+use crate::store::now_or_error;
 use crate::{Clock, CounterStore, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -31,7 +31,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
         let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).collect();
-        let decide = |request: &Request<'k, 'l>| at_once(self.decide(request, now, Mode::Charge))?;
+        let decide = |request: &Request<'k, 'l>| now_or_error(self.decide(request, now, Mode::Charge))?;
         let mut decisions: Vec<_> = requests.iter().map(decide).collect();
         for (request, decision) in requests.iter().zip(&mut decisions) {
             if let Ok(decision) = decision {
@@ -125,7 +125,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         mode: Mode,
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
-        let mut decision = at_once(self.decide(request, now, mode))??;
+        let mut decision = now_or_error(self.decide(request, now, mode))??;
         if refusals == Refusals::Count {
             self.counted_now(request, &mut decision);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::store::at_once;
+use crate::store::now_or_error;
 use crate::{Algorithm, Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -42,7 +42,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// hold the same units: a renewal by one of them is one for all.
     ///
     /// A renewal charges the units again and then returns the old ones, in two round trips. In between, other requests
-    /// may be refused although units are free, but never are too many admitted. If the second trip fails, the old units
+    /// may be refused although units are free, but too many are never admitted. If the second trip fails, the old units
     /// stay taken until their lease ends. Renew well before a lease ends, for example each time a third of it has passed:
     /// the clocks of holders may differ, and a store may be slow.
     ///
@@ -80,7 +80,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
     pub fn release_now(&self, decision: &Decision<'_>) {
-        let _ = at_once(self.release(decision));
+        let _ = now_or_error(self.release(decision));
     }
 
     /// [`renew`](Self::renew) without waiting.
@@ -88,6 +88,6 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// # Errors
     /// If the store has forgotten the meter and has no room for another.
     pub fn renew_now(&self, decision: &Decision<'_>) -> Result<bool, StoreError> {
-        at_once(self.renew(decision))?
+        now_or_error(self.renew(decision))?
     }
 }

@@ -186,7 +186,7 @@ impl<'k, 'l> Request<'k, 'l> {
         let Parts::One(part) = &self.parts else { return None };
         let [limit] = &**part.limits(own) else { return None };
         let id = MeterId { namespace, scope: limit.scope(), key: part.key };
-        Some((id, part.cost, limit.meter_of_all()?))
+        Some((id, part.cost, limit.common_meter()?))
     }
 
     /// This request with its limits as they are at `now`, if any of them depends on the time. `own` are the limiter's.
@@ -302,7 +302,7 @@ impl<'l> Simple<'_, 'l> {
     #[inline]
     pub(super) fn only_limit(&self, own: &'l Limits) -> Option<(&'l Limit, &'l Meter)> {
         match &**self.limits.unwrap_or(own) {
-            [limit] => Some((limit, limit.meter_of_all()?)),
+            [limit] => Some((limit, limit.common_meter()?)),
             _ => None,
         }
     }

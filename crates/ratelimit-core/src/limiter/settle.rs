@@ -3,7 +3,7 @@
 use super::RateLimiter;
 use crate::decision::{ChargedKeys, Charges, Settlement};
 use crate::kit::all_of;
-use crate::store::at_once;
+use crate::store::now_or_error;
 use crate::{
     Applied, Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore,
     Timestamp,
@@ -181,6 +181,6 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         decision: &Decision<'_>,
         units: impl Fn(LimitStatus<'_>) -> U,
     ) -> Result<(), StoreError> {
-        at_once(self.settle_each(decision, units))?
+        now_or_error(self.settle_each(decision, units))?
     }
 }

@@ -317,7 +317,7 @@ impl Bucket {
     }
 
     /// Whether [`Bucket::claim`] can decide on this state.
-    pub(super) fn is_only_rate_of(&self, state: &BucketState) -> bool {
+    pub(super) fn has_one_rate_in(&self, state: &BucketState) -> bool {
         state.only_debt().is_some_and(|debt| debt.interval == self.interval())
     }
 

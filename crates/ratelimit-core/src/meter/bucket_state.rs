@@ -33,8 +33,9 @@ pub struct Debt {
     pub tat: Timestamp,
     /// How long one unit takes to drain, in nanoseconds.
     pub interval: u64,
-    /// The receipt of the latest charge of exactly this rate: the end of the line of its units, on a clock that runs
-    /// only while they drain. It is `tat` if the bucket has never had units of another rate at the same time.
+    /// The receipt of the latest charge at this rate: the instant at which the units of this rate will have drained, on a
+    /// clock that stands still while none of them drains. If the bucket has never had units of another rate at the same
+    /// time, it is equal to `tat`.
     pub receipt: Timestamp,
 }
 

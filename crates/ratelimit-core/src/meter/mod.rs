@@ -105,7 +105,7 @@ impl Meter {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
                 window.claim(&mut state.at, &mut state.counts, cost, now, mode)
             }
-            (Self::Bucket(bucket), State::Bucket(state)) if bucket.is_only_rate_of(state) => {
+            (Self::Bucket(bucket), State::Bucket(state)) if bucket.has_one_rate_in(state) => {
                 let Debt { tat, interval, .. } = &mut state.debts[0];
                 let decided = bucket.claim(&mut state.at, tat, cost, now, mode);
                 state.debts[0] = Debt::only(*tat, *interval);

@@ -9,7 +9,7 @@ use crate::{Answer, Claims, Refund, Timestamp};
 
 /// Returns the output of a future that waits for nothing. An error if it waits.
 #[inline]
-pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
+pub(crate) fn now_or_error<T>(future: impl Future<Output = T>) -> Result<T, StoreError> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Ok(output),
         Poll::Pending => {

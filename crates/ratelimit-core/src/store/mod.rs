@@ -7,7 +7,7 @@ mod url;
 
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
-pub(crate) use in_process::{InProcess, at_once};
+pub(crate) use in_process::{InProcess, now_or_error};
 pub use url::{StoreUrl, UrlOption};
 
 use std::fmt::Debug;
@@ -139,7 +139,7 @@ pub trait SyncCounterStore: CounterStore {
     /// # Errors
     /// If the store has no room for another meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        at_once(self.claim(claims))?
+        now_or_error(self.claim(claims))?
     }
 
     // Not for implementers: `claim_now` for a single claim, if the store decides at the caller's time. Each code path
@@ -168,7 +168,7 @@ pub trait SyncCounterStore: CounterStore {
 
     /// [`CounterStore::refund`] without waiting.
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        let refunded = at_once(self.refund(now, refunds)).and_then(|refunded| refunded);
+        let refunded = now_or_error(self.refund(now, refunds)).and_then(|refunded| refunded);
         debug_assert!(refunded.is_ok(), "by the contract a refund neither waits nor fails: {refunded:?}");
     }
 

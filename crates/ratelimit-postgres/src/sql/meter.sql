@@ -7,7 +7,7 @@
 --             as time), and the length of a step, zero if units drain continuously
 --     log:    quota, span
 
--- Whether the claim fits: 1 or 0, or -1 if the state is none.
+-- Whether the claim fits: 1 or 0, or -1 if these numbers are not a valid state of this meter.
 CREATE OR REPLACE FUNCTION ratelimit.fits_v1(
     state bigint[], now bigint, claims bigint[], at int
 ) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$

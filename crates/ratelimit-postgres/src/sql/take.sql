@@ -26,7 +26,7 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- The instant from which a state that begins with these numbers decides like none.
+-- The instant from which a state that begins with these numbers decides as if the meter had never been charged.
 CREATE OR REPLACE FUNCTION ratelimit.end_v1(
     s1 bigint, s2 bigint, kind bigint, gap bigint, shift bigint, carried bigint
 ) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
