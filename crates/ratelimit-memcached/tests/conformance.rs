@@ -1,11 +1,11 @@
 //! The conformance suite on this store: one server, several servers, each kind of connection, the plain protocol.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
@@ -334,11 +334,22 @@ fn decoded(listed: &str) -> Result<String, BoxError> {
     Ok(key)
 }
 
-/// The keys of a server under a prefix of letters, digits and hyphens.
+/// The keys of a server under a prefix. Whoever waits while the server lists its keys shares the next list: the server lists
+/// them for one at a time, and has the keys of all cases.
 async fn keys(admin: &Admin, prefix: &str) -> Result<Vec<String>, BoxError> {
-    /// A server lists its keys for one at a time and turns others away: without a queue, some never have their turn.
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _turn = TURN.lock().await;
+    type Lists = HashMap<SocketAddr, (Instant, Vec<String>)>;
+    static LISTS: tokio::sync::Mutex<Option<Lists>> = tokio::sync::Mutex::const_new(None);
+    let asked = Instant::now();
+    let mut lists = LISTS.lock().await;
+    let list = lists.get_or_insert_default().entry(admin.address).or_insert_with(|| (asked, Vec::new()));
+    if list.0 <= asked {
+        *list = (Instant::now(), list_keys(admin).await?);
+    }
+    Ok(list.1.iter().filter(|key| key.starts_with(prefix)).cloned().collect())
+}
+
+/// All keys of a server.
+async fn list_keys(admin: &Admin) -> Result<Vec<String>, BoxError> {
     loop {
         let mut stream = BufReader::new(admin.connect().await?);
         // `all` walks the queues of recently used items, and misses those that move or are locked meanwhile.
@@ -351,10 +362,8 @@ async fn keys(admin: &Admin, prefix: &str) -> Result<Vec<String>, BoxError> {
             if line.starts_with("BUSY") || line.contains("locked") {
                 break;
             }
-            let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next()).ok_or("not a key")?;
-            if key.starts_with(prefix) {
-                keys.push(decoded(key)?);
-            }
+            let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next());
+            keys.push(decoded(key.ok_or("not a key")?)?);
             line.clear();
         }
         // The server itself looks for items that have expired.

@@ -14,7 +14,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 /// How to connect to a server.
 #[derive(Clone)]
 pub(crate) struct Admin {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     socket: Option<PathBuf>,
     log_in: Option<String>,
 }
