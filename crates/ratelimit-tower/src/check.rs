@@ -37,7 +37,7 @@ pub(crate) fn checks(
     match policies.listed(request) {
         Listed::No => {}
         Listed::Allowed => return Ok(checks),
-        Listed::Denied => return Err(Refused::denied()),
+        Listed::Denied { twice } => return Err(Refused::denied(twice)),
         Listed::Unknown(absent) => return Err(Refused::absent(absent)),
     }
     for (index, policy) in policies.policies.iter().enumerate().filter(|(index, _)| !before.contains(*index))

@@ -130,6 +130,18 @@ pub(crate) fn unidentified(policy: &str, absent: &Absent) {
     }
 }
 
+/// Records that a request has the header several times by which a list identifies clients. A list of clients to refuse then
+/// refuses it, another one does not apply to it.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(crate) fn listed_by_several(denies: bool, header: &http::HeaderName) {
+    #[cfg(feature = "tracing")]
+    if denies {
+        seldom!(info, %header, "a request has a header more than once by which a list refuses clients");
+    } else {
+        seldom!(info, %header, "a request has a header more than once by which a list exempts clients");
+    }
+}
+
 /// Records that a request is counted as that of a trusted proxy: its header has no other address, or is malformed.
 #[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
 pub(crate) fn unresolved(reason: &'static str) {

@@ -30,7 +30,10 @@ pub(crate) enum Listed {
     No,
     /// No policy applies to it.
     Allowed,
-    Denied,
+    /// It is refused: its client is in a list, or has sent the header several times by which the list identifies clients.
+    Denied {
+        twice: Option<HeaderName>,
+    },
     /// The program did not provide what a list of clients to refuse identifies them by.
     Unknown(Absent),
 }
@@ -94,7 +97,8 @@ impl Policies {
     }
 
     /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times. If the list
-    /// identifies clients by a header, a request that has it more than once is refused as well. If the program does not
+    /// identifies clients by a header, a request that has it more than once is refused as well; the answer and the log name
+    /// the header. If the program does not
     /// provide what the list identifies clients by, such as the peer's address or an extension, the request is refused with
     /// 500. If only some requests have it, use [`KeySource::function`](crate::KeySource::function), which returns `None` for the others.
     ///
@@ -140,11 +144,15 @@ impl Policies {
     #[inline(never)]
     fn find(&self, request: &Head<'_>) -> Listed {
         let mut unknown = None;
-        let mut contain = |lists: &[ClientList], name, several, refuses| {
-            lists.iter().any(|list| match list.find(request) {
-                Ok(is_listed) => is_listed,
-                Err(Absent::Client(_)) => false,
-                Err(Absent::Several(_)) => several,
+        // The first list that applies to the request, and the header that is the reason, if it is one.
+        let mut first = |lists: &[ClientList], name, denies: bool, refuses: bool| {
+            lists.iter().find_map(|list| match list.find(request) {
+                Ok(is_listed) => is_listed.then_some(None),
+                Err(Absent::Client(_)) => None,
+                Err(Absent::Several(header)) => {
+                    observe::listed_by_several(denies, &header);
+                    denies.then_some(Some(header))
+                }
                 Err(absent @ Absent::Program(what)) => {
                     if refuses {
                         observe::unidentified(name, &absent);
@@ -152,17 +160,17 @@ impl Policies {
                     } else {
                         observe::unlisted(name, what);
                     }
-                    false
+                    None
                 }
             })
         };
-        if contain(&self.deny, "deny", true, !self.shadow) {
+        if let Some(twice) = first(&self.deny, "deny", true, !self.shadow) {
             observe::denied(self.shadow);
             if !self.shadow {
-                return Listed::Denied;
+                return Listed::Denied { twice };
             }
         }
-        let is_allowed = contain(&self.allow, "allow", false, false);
+        let is_allowed = first(&self.allow, "allow", false, false).is_some();
         match unknown {
             Some(absent) => Listed::Unknown(absent),
             None if is_allowed => Listed::Allowed,

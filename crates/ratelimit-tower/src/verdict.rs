@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use ratelimit_core::{CheckError, Decision};
 use smallvec::SmallVec;
 
@@ -33,9 +34,9 @@ impl Refused {
         Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default(), absent: None }
     }
 
-    /// The client is in a list of those to refuse.
-    pub(crate) fn denied() -> Self {
-        Self::without_limits(Reason::Denied)
+    /// The client is in a list of those to refuse, or has sent this header several times, so that it is not known.
+    pub(crate) fn denied(twice: Option<HeaderName>) -> Self {
+        Self { absent: twice.map(Absent::Several), ..Self::without_limits(Reason::Denied) }
     }
 
     /// The key is missing, so nothing could be charged.

@@ -9,7 +9,7 @@ use http::HeaderName;
 use ratelimit_core::RateLimiter;
 use ratelimit_core::layers::Resilience;
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
-use ratelimit_tower::{KeySource, Missing, Policies, Policy, RateLimitLayer};
+use ratelimit_tower::{ClientList, KeySource, Missing, Policies, Policy, RateLimitLayer};
 use tracing_subscriber::filter::LevelFilter;
 
 use support::*;
@@ -53,6 +53,34 @@ async fn the_log_says_why() {
     let answer = send(&service_by_odd, request_twice).await;
     let message = "the request has the header x-100%25 more than once";
     assert_eq!(only(answer.headers(), "grpc-message"), message);
+
+    // The same if it is a list that cannot be read.
+    let list = |client| ClientList::new(api_key(), [client]).unwrap();
+    let by_all =
+        || Policies::new([Policy::new("all", KeySource::everybody(), limit("9/min")).unwrap()]).unwrap();
+    let log_of_last = |before: &str| fs::read_to_string(&log).unwrap().split_off(before.len());
+    for (lists, status, event) in [
+        (by_all().deny(list("leaked")), 403, "a request has a header more than once by which a list refuses"),
+        (
+            by_all().allow(list("s3cret")),
+            200,
+            "a request has a header more than once by which a list exempts",
+        ),
+    ] {
+        let before = fs::read_to_string(&log).unwrap();
+        let answer = send(&service_of(lists), request(&twice)).await;
+        assert_eq!(answer.status(), status);
+        let body = text(answer).await;
+        let is_named = body.contains("the request has the header x-api-key more than once");
+        assert_eq!(is_named, status == 403, "{body}");
+        let logged = log_of_last(&before);
+        assert!(logged.contains(event) && logged.contains(" INFO "), "{logged}");
+        assert!(logged.contains("header=x-api-key") && !logged.contains("s3cret"), "{logged}");
+    }
+    let listed = send(&service_of(by_all().deny(list("s3cret"))), request(&twice[..1])).await;
+    assert_eq!(listed.status(), 403);
+    let body = text(listed).await;
+    assert!(body.contains("requests of this client are not served"), "{body}");
 
     // A client that did not send it learns what to send.
     let policy = Policy::new("customer", api_key(), limit("9/min")).unwrap().when_missing(Missing::Refuse);

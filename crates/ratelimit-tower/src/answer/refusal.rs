@@ -17,7 +17,8 @@ pub enum Reason {
     QuotaExceeded,
     /// The client was refused too often, and is banned for a while ([`Algorithm::Ban`](ratelimit_core::Algorithm::Ban)): 429.
     Banned,
-    /// The client is in a list of those to refuse ([`Policies::deny`](crate::Policies::deny)): 403.
+    /// The client is in a list of those to refuse ([`Policies::deny`](crate::Policies::deny)), or has sent the header several
+    /// times by which the list identifies clients: 403.
     Denied,
     /// The store did not answer, and [`OnFailure`](crate::OnFailure) refuses in this case: 503.
     StoreUnavailable,
@@ -79,6 +80,9 @@ impl Refusal<'_> {
 
     /// What the client can do, in one sentence.
     pub(super) fn in_words(&self) -> String {
+        if let Some(Absent::Several(header)) = &self.refused.absent {
+            return format!("the request has the header {header} more than once");
+        }
         match (self.reason(), self.retry_after_seconds()) {
             (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(1)) => "try again in 1 second".to_owned(),
             (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
@@ -95,9 +99,6 @@ impl Refusal<'_> {
             (Reason::StoreUnavailable, None) => "try again later".to_owned(),
             (Reason::Denied, _) => "requests of this client are not served".to_owned(),
             (Reason::Unidentified, _) => match &self.refused.absent {
-                Some(Absent::Several(header)) => {
-                    format!("the request has the header {header} more than once")
-                }
                 Some(Absent::Client(Some(header))) => format!("the request has no header {header}"),
                 _ => "the request does not identify the client".to_owned(),
             },
@@ -123,6 +124,6 @@ pub(crate) struct Refused {
     pub(crate) violated: Vec<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) lines: Lines,
-    /// What the key lacks, if that is why the request is refused.
+    /// What the key of a policy or a list lacks, if that is why the request is refused.
     pub(crate) absent: Option<Absent>,
 }
