@@ -138,7 +138,8 @@ impl<S: CounterStore + 'static, C: Timer + 'static> Limiter for Core<S, C> {
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
         let begun = observe::begin(self.limiter.clock());
         let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
-            // Units under a concurrency limit are released, not settled: their charge stays as it is.
+            // A true cost of zero may be known from the response's head, while the body is still sent: that is no reason to
+            // release units under a concurrency limit. Their permit does so at the end.
             Some(units) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
             _ => None,
         };

@@ -68,30 +68,25 @@ async fn units_are_held_until_the_body_has_been_read_or_dropped() {
     }
 }
 
-/// Whether a request holds the only unit: then another one is refused. Gives up on one that is not.
-async fn is_waiting(rig: &Rig) -> bool {
-    let request = rig.call(http::Request::new(empty()));
-    let answer = tokio::time::timeout(Duration::from_millis(20), request).await;
-    answer.is_ok_and(|answer| answer.is_ok_and(|response| response.status() == 429))
-}
-
 #[tokio::test]
 async fn units_are_released_without_a_response() {
     for way in WAYS {
-        let gate = Arc::new(Semaphore::new(0));
+        let [gate, called] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
         let rig = Rig::new(way, [held("1 at once")], {
-            let gate = gate.clone();
+            let (gate, called) = (gate.clone(), called.clone());
             move |_| {
-                let gate = gate.clone();
+                let (gate, called) = (gate.clone(), called.clone());
                 async move {
+                    called.add_permits(1);
                     gate.acquire().await.map_err(|error| error.to_string())?.forget();
                     Err("failed".to_owned())
                 }
             }
         });
         let hanging = tokio::spawn(rig.call(http::Request::new(empty())));
-        // Until it has been admitted and waits for the service.
-        while !is_waiting(&rig).await {}
+        // It has been admitted, and waits for the service.
+        called.acquire().await.unwrap().forget();
+        assert!(is_refused(&rig).await, "{way:?}");
         hanging.abort();
         // The caller is gone; the next request fails, and the one after it gets through as well.
         for _ in 0..2 {
@@ -176,6 +171,29 @@ async fn other_limits_stay_charged_and_settle_beside_it() {
             assert_eq!(responses[nth].status(), 200, "{way:?}: request {nth}");
         }
         assert!(is_refused(&rig).await, "{way:?}: 28 a day");
+    }
+}
+
+/// The head says that the request costs nothing, while the body, which the limit is about, is still being sent.
+#[tokio::test]
+async fn a_true_cost_of_zero_releases_nothing_before_the_body_has_ended() {
+    let cost = http::HeaderName::from_static("x-cost");
+    for way in WAYS {
+        for settled in [
+            held("1 at once; 100/day fixed").charge(Charge::refund_if(|_| true)),
+            held("1 at once; 100/day fixed").settle(Settle::response_header(cost.clone())),
+        ] {
+            let rig = Rig::new(way, [settled], async |_| {
+                let mut response = Response::new(body([Step::Bytes(1), Step::Bytes(1)]));
+                response.headers_mut().insert("x-cost", 0.into());
+                Ok(response)
+            });
+            let first = rig.get().await;
+            assert_eq!(first.status(), 200);
+            assert!(is_refused(&rig).await, "{way:?}");
+            read(first).await.unwrap();
+            admitted(&rig).await;
+        }
     }
 }
 
