@@ -33,7 +33,8 @@
 //! ```
 //!
 //! See [`MemoryStore`] for its guarantees, how it removes expired meters and how much memory it uses. See [`MemoryConfig`]
-//! to bound the number of meters. Everything else is [`ratelimit_core`], re-exported here.
+//! to bound the number of meters, and [`MemoryStore::evicted`] for whether the bound is too low. Everything else is
+//! [`ratelimit_core`], re-exported here.
 //!
 //! # What this crate does not do
 //! No threads, no timers, no clock, no I/O, no `unsafe`. It does not share its counts with other processes.

@@ -3,7 +3,7 @@
 use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
 use crate::due::Due;
-use crate::kit::expiry::{forget_second, has_passed};
+use crate::kit::expiry::{forget_second, has_passed, may_count};
 use crate::kit::{Demand, Fingerprint, InPlace, LargeStates, Slot};
 use crate::table::{Blocks, STRIDE, SlotIndex, Table};
 
@@ -58,6 +58,15 @@ struct Published {
 pub(crate) struct Bound {
     pub(crate) most: usize,
     pub(crate) evict: bool,
+}
+
+/// What came of making room for new meters.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Room {
+    /// Whether there is room.
+    pub(crate) is_made: bool,
+    /// How many of the meters that were removed for it still counted.
+    pub(crate) evicted: u64,
 }
 
 impl Shard {
@@ -288,22 +297,25 @@ impl Shard {
         bound: Bound,
         now: Timestamp,
         spared: &[Fingerprint],
-    ) -> bool {
+    ) -> Room {
+        let mut room = Room { is_made: true, evicted: 0 };
         if self.len().saturating_add(wanted) <= bound.most {
-            return true;
+            return room;
         }
         // Without room for all of them no other meter is removed.
         let own = spared.iter().filter(|own| self.find(**own).is_some()).count();
         if wanted.saturating_add(own) > bound.most {
-            return false;
+            return Room::default();
         }
         while self.len().saturating_add(wanted) > bound.most {
-            match self.victim(bound.evict, now, spared) {
-                Some(place) => self.remove(place),
-                None => return false,
-            }
+            let Some(place) = self.victim(bound.evict, now, spared) else {
+                return Room { is_made: false, ..room };
+            };
+            let slot = self.table.slot(place);
+            room.evicted += u64::from(slot.state.units() > 0 && may_count(slot.forget_at, now));
+            self.remove(place);
         }
-        true
+        room
     }
 
     /// Continues the sweep: visits up to `most` meters, removes those that have expired, and returns how many it has

@@ -4,7 +4,7 @@ use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
 use crate::kit::{Demand, Fingerprint};
-use crate::shard::Bound;
+use crate::shard::{Bound, Room};
 use crate::shards::{ShardGuard, Shards};
 use crate::table::SlotIndex;
 
@@ -68,8 +68,9 @@ impl<'s, 'c> Slice<'s, 'c> {
                 .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.demand(claim)))
     }
 
-    /// Makes room for new meters. Returns `false` if that is not possible; the caller must then charge nothing.
-    pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
+    /// Makes room for new meters. If that is not possible, the caller must charge nothing.
+    pub(crate) fn make_room(&mut self, bound: Bound) -> Room {
+        let mut all = Room { is_made: true, evicted: 0 };
         let fingerprints: SmallVec<[Fingerprint; 4]> =
             self.targets.iter().map(|target| target.fingerprint).collect();
         for number in 0..self.shards.len() {
@@ -80,11 +81,13 @@ impl<'s, 'c> Slice<'s, 'c> {
             if wanted == 0 {
                 continue;
             }
-            if !self.shards[number].make_room(wanted, bound, self.now, &fingerprints) {
-                return false;
+            let room = self.shards[number].make_room(wanted, bound, self.now, &fingerprints);
+            all = Room { is_made: room.is_made, evicted: all.evicted + room.evicted };
+            if !all.is_made {
+                break;
             }
         }
-        true
+        all
     }
 
     /// Charges every claim with a cost. Returns whether a sweep is due.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
+    SyncCounterStore, Time, Timestamp, Verdict, Verdicts, kit,
 };
 
 use crate::kit::{Demand, Fingerprint, Fingerprints, InPlace};
@@ -77,6 +77,7 @@ pub struct MemoryStore {
     bound: Bound,
     config: MemoryConfig,
     walk: Walk,
+    evicted: Evicted,
 }
 
 /// The number of the shard that is swept next. On its own cache lines, because it changes all the time and the rest of the
@@ -84,6 +85,11 @@ pub struct MemoryStore {
 #[derive(Default)]
 #[repr(align(128))]
 struct Walk(AtomicUsize);
+
+/// The number of evicted meters that still counted. On its own cache lines, because of floods of new keys.
+#[derive(Default)]
+#[repr(align(128))]
+struct Evicted(AtomicU64);
 
 /// One in this many charges of a known key continues the sweep.
 const TIDY_EVERY: u32 = 32;
@@ -103,12 +109,16 @@ impl MemoryStore {
     /// Creates an empty store.
     pub fn with_config(config: MemoryConfig) -> Self {
         let config = config.settled();
+        if config.max_keys.is_some() && config.when_full == WhenFull::Evict {
+            kit::count_evicted(NAME, 0);
+        }
         Self {
             shards: Shards::new(config.shards),
             fingerprints: Fingerprints::new(),
             bound: Bound { most: config.share(), evict: config.when_full == WhenFull::Evict },
             config,
             walk: Walk::default(),
+            evicted: Evicted::default(),
         }
     }
 
@@ -127,6 +137,36 @@ impl MemoryStore {
     /// Whether the store has no meters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The number of meters that were evicted although they still counted, since the store was created. Their keys have
+    /// begun anew, with a full quota. If it rises, raise [`max_keys`](MemoryConfig::max_keys).
+    ///
+    /// Meters that were empty, or whose time was over, are not among them. A meter whose time has just ended may count for
+    /// up to a second more. With the feature `metrics` of [`ratelimit_core`], which that of `ratelimit-tower` enables, this is
+    /// also the metric `ratelimit_evicted_total{store="memory"}`.
+    ///
+    /// ```
+    /// use ratelimit_memory::{Limit, MemoryConfig, MemoryStore, RateLimiter};
+    ///
+    /// let store = MemoryStore::with_config(MemoryConfig::default().max_keys(1_000));
+    /// let limiter = RateLimiter::new(store, "10/min".parse::<Limit>()?);
+    /// for user in 0..1_500 {
+    ///     limiter.check_now(&*format!("user:{user}"))?;
+    /// }
+    /// assert!(limiter.store().evicted() >= 500);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn evicted(&self) -> u64 {
+        self.evicted.0.load(Ordering::Relaxed)
+    }
+
+    /// Records that meters were evicted that still counted. The caller must hold no lock: what the program has installed for
+    /// its metrics runs in this call.
+    #[cold]
+    fn has_evicted(&self, meters: u64) {
+        self.evicted.0.fetch_add(meters, Ordering::Relaxed);
+        kit::count_evicted(NAME, meters);
     }
 
     /// Frees the memory that the current meters do not need. The allocator decides how much of it is returned to the
@@ -200,11 +240,15 @@ impl MemoryStore {
         if !(admitted && demand.charges()) {
             return then(Ok((admitted, shard.verdict(None, demand))));
         }
-        if !shard.make_room(1, self.bound, demand.now, &[]) {
+        let room = shard.make_room(1, self.bound, demand.now, &[]);
+        if !room.is_made {
             return then(Err(full()));
         }
         let decided = shard.claim_new(fingerprint, demand);
         self.release(shard, true, demand.now);
+        if room.evicted > 0 {
+            self.has_evicted(room.evicted);
+        }
         then(Ok(decided))
     }
 
@@ -227,11 +271,15 @@ impl MemoryStore {
             slice.verdicts(&mut answer.verdicts);
             return Ok(answer);
         }
-        if !slice.make_room(self.bound) {
+        let room = slice.make_room(self.bound);
+        let tidy = room.is_made && slice.charge(&mut answer.verdicts, TIDY_EVERY);
+        drop(slice);
+        if room.evicted > 0 {
+            self.has_evicted(room.evicted);
+        }
+        if !room.is_made {
             return Err(full());
         }
-        let tidy = slice.charge(&mut answer.verdicts, TIDY_EVERY);
-        drop(slice);
         if tidy {
             self.tidy(claims.now());
         }
@@ -269,10 +317,13 @@ impl MemoryStore {
     }
 }
 
+/// The store's name in errors and metrics.
+const NAME: &str = "memory";
+
 #[cold]
 fn full() -> StoreError {
     StoreError::new(
-        "memory",
+        NAME,
         ErrorKind::Full,
         "there is no room for another key; raise `max_keys`, or let the store evict",
     )

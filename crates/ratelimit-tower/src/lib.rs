@@ -108,6 +108,7 @@
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`) or refused (`closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
 //! | `ratelimit_store_seconds` | | how long the store took, with the layers around it |
+//! | `ratelimit_evicted_total` | `store` | meters that a full `MemoryStore` (`memory`) has evicted although they still counted |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //! | `ratelimit_config_info` | `file`, `hash` | 1 for the content of a file that is in force, by the beginning of its SHA-256; 0 for those before |
 //! | `ratelimit_config_loaded_timestamp_seconds` | `file` | since when it is in force, in seconds since 1970 |

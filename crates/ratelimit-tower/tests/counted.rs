@@ -4,7 +4,7 @@ mod support;
 
 use http::HeaderName;
 use metrics_util::debugging::DebuggingRecorder;
-use ratelimit_core::{ManualClock, RateLimiter};
+use ratelimit_core::{Limits, ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
 use ratelimit_tower::{
     Charge, ForwardedHeader, KeySource, Missing, PeerAddress, Plan, Policies, Policy, RateLimitLayer,
@@ -35,6 +35,26 @@ async fn policies_in_shadow_do_not_hide_refusals_of_each_other() {
         layer.policies().replace(Policies::new([policy("large", "11/min")]).unwrap());
         assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
         recorder.snapshotter().snapshot();
+    }
+}
+
+#[tokio::test]
+async fn evictions_of_meters_that_still_counted_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let user = KeySource::header(HeaderName::from_static("x-user"));
+    let policies =
+        Policies::new([Policy::new("user", user, "9/min; 90/h".parse::<Limits>().unwrap()).unwrap()])
+            .unwrap();
+    let store = MemoryStore::with_config(MemoryConfig::default().max_keys(64));
+    let layer = RateLimitLayer::in_process(RateLimiter::without_limits(store).with_clock(clock()), policies);
+    let service = service(&layer);
+    // Zero from the start, so that the first eviction is an increase. Each user has two meters.
+    for (users, evicted) in [(0..32, 0), (0..32, 0), (32..42, 20)] {
+        for user in users {
+            assert_eq!(statuses(&service, 1, &[("x-user", &user.to_string())]).await, [200]);
+        }
+        assert_eq!(counted(&recorder.snapshotter())["ratelimit_evicted_total store=memory"], evicted);
     }
 }
 

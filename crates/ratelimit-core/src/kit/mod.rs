@@ -1,7 +1,7 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
 //! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations and errors as text, which
-//! bucket is a ban, events that are logged at most once a second, and setters of configurations.
+//! bucket is a ban, events that are logged at most once a second, the figure of evictions, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
@@ -10,6 +10,7 @@ mod concurrency;
 #[cfg(feature = "tokio")]
 mod deadline;
 mod error_text;
+mod evicted;
 mod meter_scan;
 mod name;
 mod owned;
@@ -27,6 +28,7 @@ pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]
 pub use deadline::{deadline_after, halfway_to};
 pub use error_text::write_error;
+pub use evicted::count_evicted;
 pub use meter_scan::MeterScan;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};

@@ -30,6 +30,11 @@ pub fn has_passed(second: u32, now: Timestamp) -> bool {
     second != NEVER && u64::from(second) <= now.as_nanos() / SECOND
 }
 
+/// Whether a meter with this expiry may still count: it is not yet as good as new, or has been so for less than a second.
+pub fn may_count(second: u32, now: Timestamp) -> bool {
+    second == NEVER || u64::from(second).saturating_sub(CLOCK_SLACK.as_secs()) > now.as_nanos() / SECOND
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,7 +48,8 @@ mod tests {
         assert_eq!(second, 12, "it is never brought forward");
         assert!(!has_passed(12, Timestamp::from_nanos(11_999_999_999)));
         assert!(has_passed(12, Timestamp::from_secs(12)));
+        assert!(may_count(12, Timestamp::from_millis(10_999)) && !may_count(12, Timestamp::from_secs(11)));
         keep_until(&mut second, Timestamp::MAX);
-        assert!(!has_passed(second, Timestamp::MAX));
+        assert!(!has_passed(second, Timestamp::MAX) && may_count(second, Timestamp::MAX));
     }
 }
