@@ -61,8 +61,8 @@ pub struct PostgresConfig {
     /// Whether the table survives a crash of the server. Takes effect when the table is created.
     pub logged: Logged,
     /// Whether connecting creates the table and the functions if they do not exist yet. For that the user must own the
-    /// schema or be allowed to create one. A [lazy](crate::PostgresStore::lazy) store and one on a
-    /// [pool](crate::PostgresStore::with_pool) leave it to [`PostgresStore::migrate`](crate::PostgresStore::migrate).
+    /// schema or be allowed to create one. A [lazy](crate::PostgresStore::lazy) store does so at its first connection. One on a
+    /// [pool](crate::PostgresStore::with_pool) leaves it to [`PostgresStore::migrate`](crate::PostgresStore::migrate).
     pub migrate: bool,
     /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,

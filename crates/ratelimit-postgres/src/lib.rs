@@ -25,7 +25,8 @@
 //!
 //! # Schema
 //! [`PostgresStore::migrate`] creates the table and the functions. Several processes may run it concurrently, and it does
-//! nothing if it has been run by a program with this version of the crate or a newer one. To use your own migrations, take
+//! nothing if it has been run by a program with this version of the crate or a newer one. [`PostgresStore::connect`] runs it,
+//! and a [lazy](PostgresStore::lazy) store at its first connection, unless [`PostgresConfig::migrate`] is off. To use your own migrations, take
 //! the SQL, and run it again when the version of this crate changes:
 //!
 //! ```
@@ -100,6 +101,7 @@ mod claims;
 mod config;
 mod error;
 mod fast_path;
+mod first_migration;
 #[cfg(test)]
 mod fuzz;
 mod link;

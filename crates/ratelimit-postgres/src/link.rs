@@ -1,5 +1,6 @@
 //! Connections to the server, and single statements on them.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ratelimit_core::kit::deadline_after;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::call::Call;
 use crate::config::{PostgresConfig, address_of};
 use crate::error;
+use crate::first_migration::FirstMigration;
 use crate::schema::Names;
 use crate::source::{ActiveConnection, Source};
 
@@ -30,11 +32,27 @@ pub(crate) struct Link {
     source: Source,
     connections: usize,
     permits: Semaphore,
+    first_migration: FirstMigration,
+    /// Itself, for the task of the first migration.
+    own: Weak<Self>,
+}
+
+/// When the store migrates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Migrates {
+    /// When [`Link::migrate`] is called.
+    WhenCalled,
+    /// At its first connection.
+    First,
 }
 
 impl Link {
     /// A link to the server of the configuration, or over the connections of `pool`.
-    pub(crate) fn new(config: PostgresConfig, pool: Option<PgPool>) -> Result<Self, StoreError> {
+    pub(crate) fn new(
+        config: PostgresConfig,
+        pool: Option<PgPool>,
+        migrates: Migrates,
+    ) -> Result<Arc<Self>, StoreError> {
         let names = Names::new(&config)?;
         let (address, most, source) = match pool {
             Some(pool) => {
@@ -45,7 +63,16 @@ impl Link {
             None => (address_of(&config.server), usize::MAX, Source::own(&config)),
         };
         let connections = config.connections.min(most).max(1);
-        Ok(Self { config, names, address, source, connections, permits: Semaphore::new(connections) })
+        Ok(Arc::new_cyclic(|own| Self {
+            config,
+            names,
+            address,
+            source,
+            connections,
+            permits: Semaphore::new(connections),
+            first_migration: FirstMigration::new(migrates == Migrates::First),
+            own: own.clone(),
+        }))
     }
 
     /// The maximum number of connections.
@@ -71,9 +98,29 @@ impl Link {
         self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 
-    /// The same, except that on a pool it does nothing, to save a round trip.
+    /// The same, except that on a pool it does nothing, to save a round trip. At the first connection it also migrates, if the
+    /// store has to.
     pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), StoreError> {
-        if self.source.is_pool() { Ok(()) } else { self.connect(deadline).await }
+        if self.source.is_pool() {
+            return Ok(());
+        }
+        self.connect(deadline).await?;
+        if self.first_migration.is_owed() { self.migrate_first(deadline).await } else { Ok(()) }
+    }
+
+    #[cold]
+    async fn migrate_first(&self, deadline: Instant) -> Result<(), StoreError> {
+        let own = self.own.clone();
+        // On a task, because it may take longer than the call that begins it.
+        let begin = || {
+            tokio::spawn(async move {
+                match own.upgrade() {
+                    Some(link) => link.migrate().await,
+                    None => Ok(()), // nobody waits for it
+                }
+            })
+        };
+        self.first_migration.done(begin, deadline).await.map_err(|failure| failure.at(&self.address))
     }
 
     /// Calls a function, again if the server rolled it back because of concurrent statements.
@@ -81,6 +128,9 @@ impl Link {
     where
         R: for<'r> FromRow<'r, PgRow>,
     {
+        if self.first_migration.is_owed() {
+            self.ready(deadline).await?;
+        }
         let mut tries = TRIES;
         loop {
             tries -= 1;

@@ -10,7 +10,7 @@ use crate::call::{Argument, Call};
 use crate::claims::{name_of, owned};
 use crate::config::PostgresConfig;
 use crate::error;
-use crate::link::Link;
+use crate::link::{Link, Migrates};
 use crate::prune::{Pruner, prune};
 use crate::queue::Queue;
 use crate::schema::Function;
@@ -51,7 +51,7 @@ impl PostgresStore {
     /// # Errors
     /// The same as [`connect`](Self::connect), or if the schema or the prefix is not a valid name.
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
-        let link = Link::new(config, None)?;
+        let link = Link::new(config, None, Migrates::WhenCalled)?;
         link.connect(link.deadline()).await?;
         if link.config().migrate {
             link.migrate().await?;
@@ -59,15 +59,19 @@ impl PostgresStore {
         Ok(Self::on(link))
     }
 
-    /// A store that connects on its first call: for a program that must be able to start while the server is down. It does
-    /// not [migrate](Self::migrate).
+    /// A store that connects on its first call: for a program that must be able to start while the server is down. At its
+    /// first connection it [migrates](Self::migrate), unless [`migrate`](PostgresConfig::migrate) is off.
+    ///
+    /// The calls until then wait for the migration, at most for their time limit. If it fails, so do they, and a later call
+    /// tries again.
     ///
     /// Must be called in a tokio runtime.
     ///
     /// # Errors
     /// If the schema or the prefix is not a valid name.
     pub fn lazy(config: PostgresConfig) -> Result<Self, StoreError> {
-        Ok(Self::on(Link::new(config, None)?))
+        let migrates = if config.migrate { Migrates::First } else { Migrates::WhenCalled };
+        Ok(Self::on(Link::new(config, None, migrates)?))
     }
 
     /// A store on your own pool. It does not [migrate](Self::migrate). The configuration's server is not used, and its
@@ -102,11 +106,10 @@ impl PostgresStore {
     /// # Errors
     /// If the schema or the prefix is not a valid name.
     pub fn with_pool(pool: PgPool, config: PostgresConfig) -> Result<Self, StoreError> {
-        Ok(Self::on(Link::new(config, Some(pool))?))
+        Ok(Self::on(Link::new(config, Some(pool), Migrates::WhenCalled)?))
     }
 
-    fn on(link: Link) -> Self {
-        let link = Arc::new(link);
+    fn on(link: Arc<Link>) -> Self {
         let every = link.config().prune_every.filter(|every| !every.is_zero());
         let pruner = every.map(|every| Pruner::start(&link, every));
         Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))

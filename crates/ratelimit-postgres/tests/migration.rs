@@ -1,22 +1,37 @@
 //! Migrations lock out no calls, leave newer functions as they are, and say what is wrong.
 
+#![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
+
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Schema, url};
-use ratelimit_core::{Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, Timestamp};
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
+};
 use ratelimit_postgres::PostgresStore;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
-async fn claim(store: &PostgresStore) {
+async fn try_claim(store: &PostgresStore) -> Result<Answer, StoreError> {
     let limit: Limit = "1000/10s".parse().unwrap();
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
     let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
     let claims = Claims::new(Timestamp::from_secs(1_000_000), Mode::Charge, &claim).unwrap();
-    assert!(store.claim(claims).await.unwrap().admitted);
+    store.claim(claims).await
 }
+
+async fn claim(store: &PostgresStore) {
+    assert!(try_claim(store).await.unwrap().admitted);
+}
+
+/// No machine is so slow that a migration takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The migration has to change the table, for which it waits for transactions that use it.
+const OUTDATED: &str = "ALTER TABLE {s}.meters ALTER COLUMN state SET STORAGE EXTENDED; \
+                        COMMENT ON TABLE {s}.meters IS 'older'";
 
 async fn number(schema: &Schema, sql: &str) -> i64 {
     let sql = sql.replace("{s}", &format!("\"{}\"", schema.name));
@@ -32,6 +47,54 @@ async fn reader(schema: &Schema) -> PgConnection {
 }
 
 #[tokio::test]
+async fn a_lazy_store_migrates_at_its_first_connection() {
+    let schema = Schema::new();
+    // Two first calls at once, and those of another program.
+    let [one, other] = [0, 1].map(|_| PostgresStore::lazy(schema.config()).unwrap());
+    tokio::join!(claim(&one), claim(&one), claim(&other));
+    assert_eq!(schema.rows().await, 1);
+
+    // Whatever the first call is.
+    let schema = Schema::new();
+    let lazy = PostgresStore::lazy(schema.config()).unwrap();
+    assert_eq!(lazy.prune().await.unwrap(), 0);
+    claim(&lazy).await;
+
+    // Not if the deployment does it.
+    let schema = Schema::new();
+    let lazy = PostgresStore::lazy(schema.config().migrate(false)).unwrap();
+    let error = try_claim(&lazy).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("migrate()"), "{error}");
+    schema.store().await;
+    claim(&lazy).await;
+}
+
+#[tokio::test]
+async fn a_first_call_that_has_no_time_for_the_migration_leaves_it_to_go_on() {
+    let schema = Schema::new();
+    schema.store().await;
+    schema.run(OUTDATED).await;
+    // Until its transaction ends, the migration waits.
+    let reader = reader(&schema).await;
+    let hasty = PostgresStore::lazy(schema.config().timeout(Duration::from_millis(300))).unwrap();
+    let since = Instant::now();
+    loop {
+        let error = try_claim(&hasty).await.unwrap_err();
+        assert_eq!(error.applied(), Applied::No, "{error}");
+        if error.kind() == ErrorKind::Timeout {
+            break;
+        }
+        // Not even the connection was made in time.
+        assert!(error.kind() == ErrorKind::Unreachable && since.elapsed() < PATIENCE, "{error}");
+    }
+    reader.close().await.unwrap();
+    let since = Instant::now();
+    while let Err(error) = try_claim(&hasty).await {
+        assert!(since.elapsed() < PATIENCE, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn running_it_again_waits_for_no_reader() {
     let schema = Schema::new();
     let store = schema.store().await;
@@ -44,8 +107,6 @@ async fn running_it_again_waits_for_no_reader() {
 
 #[tokio::test]
 async fn waiting_for_a_lock_ends_soon() {
-    const OUTDATED: &str = "ALTER TABLE {s}.meters ALTER COLUMN state SET STORAGE EXTENDED; \
-                            COMMENT ON TABLE {s}.meters IS 'older'";
     let schema = Schema::new();
     let store = schema.store().await;
     schema.run(OUTDATED).await;
@@ -93,6 +154,8 @@ async fn missing_rights_are_named() {
     let server = url().parse::<PgConnectOptions>().unwrap().username(&role);
     let config = schema.config().server(server);
     let denied = PostgresStore::connect_with(config.clone()).await.unwrap_err();
+    let lazy = PostgresStore::lazy(config.clone()).unwrap();
+    let denied_later = try_claim(&lazy).await.unwrap_err();
     schema.store().await;
     // It may count, and has nothing to migrate.
     schema
@@ -105,9 +168,13 @@ async fn missing_rights_are_named() {
     let counting = PostgresStore::connect_with(other).await;
     if let Ok(store) = &counting {
         claim(store).await;
+        // Somebody else has migrated since.
+        claim(&lazy).await;
     }
     schema.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
-    assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
-    assert!(denied.to_string().contains("`migrate=false`"), "{denied}");
+    for denied in [denied, denied_later] {
+        assert_eq!(denied.kind(), ErrorKind::Denied, "{denied}");
+        assert!(denied.to_string().contains("`migrate=false`"), "{denied}");
+    }
     counting.unwrap();
 }

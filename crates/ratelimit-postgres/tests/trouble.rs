@@ -406,7 +406,8 @@ async fn a_connection_that_an_error_has_ended_is_not_kept() {
             client.write_all(FATAL).await.unwrap();
         }
     });
-    let config = PostgresConfig::from_url(&format!("{url}?sslmode=disable&pooler=true&prune_every=0s"));
+    let config =
+        PostgresConfig::from_url(&format!("{url}?sslmode=disable&pooler=true&prune_every=0s&migrate=false"));
     let store = PostgresStore::lazy(config.unwrap()).unwrap();
     for _ in 0..2 {
         check(&claim(&store).await.unwrap_err(), ErrorKind::Server, Applied::No, "XX000");

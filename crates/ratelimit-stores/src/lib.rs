@@ -76,7 +76,7 @@ pub async fn connect(url: &str) -> Result<Store, StoreError> {
 /// they are down. Until they answer, each call is an error, which a [fallback](ratelimit_core::layers::Resilience) replaces
 /// by its decision.
 ///
-/// On PostgreSQL it does not create the table: let [`connect`] do so once, or your deployment.
+/// On PostgreSQL it creates the table at its first connection, as [`connect`] does, unless the URL has `migrate=false`.
 ///
 /// Must be called in a tokio runtime, except for `memory:`.
 ///
