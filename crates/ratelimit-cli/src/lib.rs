@@ -16,6 +16,7 @@
 mod args;
 mod charge;
 mod confirm;
+mod elsewhere;
 mod list;
 mod output;
 mod peek;
@@ -83,7 +84,7 @@ fn execute(args: &Args) -> anyhow::Result<ExitCode> {
         let limiter = subject.limiter(opened.store(), &args.namespace);
         let mut output = Output::new(args.json);
         match &args.command {
-            Command::Peek(args) => peek::run(&limiter, &keys, args, &mut output).await,
+            Command::Peek(args) => peek::run(&limiter, &opened, &keys, args, &mut output).await,
             Command::Reset(args) => reset::run(&limiter, &keys, args, &mut output).await,
             Command::Charge(args) => charge::run(&limiter, &keys, args, &mut output).await,
             Command::Watch(args) => watch::run(&limiter, &keys, args, &mut output).await,

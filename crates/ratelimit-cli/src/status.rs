@@ -58,6 +58,11 @@ impl KeyStatus {
         Ok(Self { key: key.shown.clone(), time: rfc3339(now), limits })
     }
 
+    /// Whether nothing counts under any of the limits.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.limits.iter().all(|row| row.used == 0 && row.reset_after == Some(Duration::ZERO))
+    }
+
     /// Reads the status after a change. If that fails, the error says what was done, and leaves out the store's advice to
     /// try again: it is about the reading.
     pub(crate) async fn after(done: &str, limiter: &Limiter, key: &Key) -> anyhow::Result<Self> {

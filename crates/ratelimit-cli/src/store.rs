@@ -1,10 +1,11 @@
 //! Opens the store, and lists its meters if it can.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
-use ratelimit_core::MeterId;
 use ratelimit_core::kit::MeterScan;
+use ratelimit_core::{MeterId, StoreError};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_redis::RedisStore;
 use ratelimit_stores::Store;
@@ -66,6 +67,21 @@ impl Opened {
             Self::Redis(store) => Ok(store.scan_meters(namespace, most, visit).await?),
             Self::Postgres(store) => Ok(store.scan_meters(namespace, most, visit).await?),
             Self::Other(_) => bail!(NO_LIST),
+        }
+    }
+    /// Calls `visit` with the meters of a key in all namespaces; stops after `most` names and after this time. `None` if the
+    /// store cannot search.
+    pub(crate) async fn meters_of(
+        &self,
+        key: &[u8],
+        most: usize,
+        within: Duration,
+        visit: impl FnMut(&MeterId<'_>) + Send,
+    ) -> Result<Option<MeterScan>, StoreError> {
+        match self {
+            Self::Redis(store) => store.meters_of(key, most, within, visit).await.map(Some),
+            Self::Postgres(store) => store.meters_of(key, most, within, visit).await.map(Some),
+            Self::Other(_) => Ok(None),
         }
     }
 }

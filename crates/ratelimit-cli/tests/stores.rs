@@ -46,8 +46,57 @@ fn counts(status: &Value) -> Vec<(u64, u64)> {
     limits.map(|row| (number(row, "used"), number(row, "remaining"))).collect()
 }
 
+/// The limits of another program: the operator learns under which ones the client is counted.
+async fn limits_that_nobody_uses(url: &str) {
+    let [own, other] = ["used", "used elsewhere"].map(namespace);
+    let store = ratelimit_stores_of(url).await;
+    let charge = async |namespace: &str, limits: &str, key: &str| {
+        let limits: Limits = limits.parse().unwrap();
+        let limiter = RateLimiter::new(store.clone(), limits).with_namespace(namespace);
+        limiter.charge(Request::new(key).cost(9)).await.unwrap();
+    };
+    let key = &namespace("client");
+    charge(&own, "3/min; 9/d log", key).await;
+    charge(&other, "5/h burst 5", key).await;
+    charge(&other, "7/h fixed", &format!("{key} of another client")).await;
+    let listed = |found: &[(&str, &str)]| {
+        let one = |(namespace, scope): &(&str, &str)| json!({"namespace": namespace, "scope": scope, "synced": false});
+        found.iter().map(one).collect::<Vec<_>>()
+    };
+    let cli = Cli::on(url, &own, "4/min fixed");
+    let (text, found) = (cli.run(&["peek", key]).stdout, cli.run(&["peek", key, "--json"]).only_json());
+    assert_eq!(counts(&found), [(0, 4)]);
+    assert!(text.contains("Nobody has used these limits") && !text.contains("another client"), "{text}");
+    let nobody = cli.run(&["peek", "nobody else's key", "--json"]).only_json();
+    assert_eq!(nobody["elsewhere"]["meters"], json!([]));
+    if url.starts_with("memcached") {
+        assert!(text.contains("A Memcached server has no command that lists"), "{text}");
+        assert!(text.contains(&format!("the namespace, \"{own}\",")), "{text}");
+        assert_eq!(found["elsewhere"], json!({"meters": [], "complete": false}));
+        return;
+    }
+    let all = [(&*own, "log:1d"), (&*own, "sliding:1min"), (&*other, "bucket:1h")];
+    let mut expected = listed(&all);
+    expected.sort_by_key(|place| place.to_string());
+    let mut meters = found["elsewhere"]["meters"].as_array().unwrap().clone();
+    meters.sort_by_key(|place| place.to_string());
+    assert_eq!((meters, &found["elsewhere"]["complete"]), (expected, &json!(true)));
+    for (namespace, scope) in all {
+        let row = [format!("\"{namespace}\""), scope.to_owned()];
+        assert!(rows(&text).contains(&row.to_vec()), "{row:?} is not in {text}");
+    }
+    assert_eq!(nobody["elsewhere"]["complete"], true);
+    let nobody = cli.run(&["peek", "nobody else's key"]).stdout;
+    assert!(nobody.contains("The store has no other count of this key."), "{nobody}");
+    // Not if they are used.
+    let used = Cli::on(url, &own, "3/min; 8/d log");
+    assert!(used.run(&["peek", key, "--json"]).only_json()["elsewhere"].is_null());
+    assert!(!used.run(&["peek", key]).stdout.contains("Nobody"));
+}
+
 async fn all_commands(url: &str) {
     bans_and_totals(url).await;
+    limits_that_nobody_uses(url).await;
     let namespace = namespace("stores");
     let cli = Cli::on(url, &namespace, LIMITS);
     let limits: Limits = LIMITS.parse().unwrap();

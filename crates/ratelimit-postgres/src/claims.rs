@@ -38,6 +38,24 @@ pub(crate) fn names_of(namespace: &str) -> [Vec<u8>; 2] {
     [after, before]
 }
 
+/// All names that are no digests are between these two: they begin with a digit.
+pub(crate) fn all_names() -> [Vec<u8>; 2] {
+    [b"/".to_vec(), b":".to_vec()]
+}
+
+/// Only this name is between these two: none is longer than `MAX_NAME`.
+pub(crate) fn only_name(name: &[u8]) -> [Vec<u8>; 2] {
+    let mut after = name.to_vec();
+    match after.pop() {
+        None | Some(0) => {}
+        Some(last) => {
+            after.push(last - 1);
+            after.extend_from_slice(&[0xff; MAX_NAME]);
+        }
+    }
+    [after, [name, b"\0"].concat()]
+}
+
 /// Kind, cost, and five numbers that depend on the kind: see `meter.sql`.
 pub(crate) fn claim_numbers(claim: &OwnedClaim) -> [i64; 7] {
     // A larger cost never fits, and counts saturate.
@@ -72,6 +90,21 @@ pub(crate) fn signed(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_name_is_between_its_bounds_and_those_of_keys_between_all() {
+        let [first, last] = all_names();
+        let name = |key: &[u8]| name_of(&MeterId { namespace: "api", scope: "log", key });
+        let keys: [&[u8]; 9] = [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\xff\xff", b"b", b"b\0", &[0xff; 120]];
+        for own in keys {
+            let [after, before] = only_name(&name(own));
+            for other in keys {
+                let name = name(other);
+                assert!(first < name && name < last);
+                assert_eq!(after < name && name < before, own == other, "{own:?} {other:?}");
+            }
+        }
+    }
 
     #[test]
     fn the_names_of_a_namespace_are_between_its_bounds_and_no_others() {

@@ -1,11 +1,15 @@
 //! Lists the meters in the table, for an operator's tool.
 
+use std::time::Duration;
+
 use ratelimit_core::kit::MeterScan;
 use ratelimit_core::{MeterId, StoreError};
 
+use tokio::time::Instant;
+
 use crate::call::Argument::{BigInt, Bytes};
 use crate::call::Call;
-use crate::claims::names_of;
+use crate::claims::{all_names, name_of, names_of, only_name};
 use crate::schema::Function;
 use crate::store::PostgresStore;
 
@@ -45,6 +49,57 @@ impl PostgresStore {
             scan.digests += names.len();
         }
         Ok(scan)
+    }
+
+    /// Calls `visit` with the name of each meter of this key, in whichever namespace and scope it is: for people who look for
+    /// the limits under which a client is counted.
+    ///
+    /// **Slow.** It finds each namespace and scope in the index of the table, one after another, and then the key in it: two
+    /// statements for each, which read one row each. Stops after as many as `most` of them, or after this time, and says in
+    /// [`more`](MeterScan::more) whether there are others. Does not find meters in a namespace and scope in which all names
+    /// exceed 200 bytes. [`looked_at`](MeterScan::looked_at) is the number of names that it has read.
+    ///
+    /// # Errors
+    /// As [`scan_meters`](Self::scan_meters).
+    pub async fn meters_of(
+        &self,
+        key: &[u8],
+        most: usize,
+        within: Duration,
+        mut visit: impl FnMut(&MeterId<'_>) + Send,
+    ) -> Result<MeterScan, StoreError> {
+        let until = Instant::now() + within;
+        let mut scan = MeterScan::default();
+        let [after, before] = all_names();
+        let mut rest = Range { after, before };
+        for scopes in 0.. {
+            let Some(name) = self.first(&rest, &mut scan).await? else { break };
+            if scopes == most || Instant::now() >= until {
+                scan.more = true;
+                break;
+            }
+            let Some(found) = MeterId::from_bytes(&name) else {
+                rest.after.clone_from(&name); // of another program
+                continue;
+            };
+            let id = MeterId { key, ..found };
+            let [after, before] = only_name(&name_of(&id));
+            if self.first(&Range { after, before }, &mut scan).await?.is_some() {
+                visit(&id);
+            }
+            // After the names of this namespace and scope.
+            rest.after = MeterId { key: &[0xff; 256], ..found }.to_bytes();
+        }
+        Ok(scan)
+    }
+
+    /// The first name of a range.
+    async fn first(&self, range: &Range, scan: &mut MeterScan) -> Result<Option<Vec<u8>>, StoreError> {
+        let arguments = [Bytes(range.after.clone()), Bytes(range.before.clone()), BigInt(1)];
+        let call = Call::new(Function::Names, arguments);
+        let (mut names,): (Vec<Vec<u8>>,) = self.link().run(&call, self.link().deadline()).await?;
+        scan.looked_at += names.len();
+        Ok(names.pop())
     }
 
     /// The next names of a range; `None` at its end, or if `most` names have been read.

@@ -2,7 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use common::Schema;
+use ratelimit_postgres::core::MeterId;
 use ratelimit_postgres::core::kit::OwnedName;
 use ratelimit_postgres::{Limits, PostgresStore, RateLimiter};
 
@@ -62,6 +66,47 @@ async fn a_scan_ends_at_its_bound() {
     ] {
         let (keys, looked_at, _, is_more) = scan(&store, "", most).await;
         assert_eq!((keys.len(), looked_at, is_more), (found, found, more), "{most}");
+    }
+}
+
+/// The namespaces and scopes in which a key has meters, and whether there are no others.
+async fn meters_of(store: &PostgresStore, key: &[u8], most: usize) -> (BTreeSet<(String, String)>, bool) {
+    let mut found = BTreeSet::new();
+    let visit = |id: &MeterId<'_>| {
+        assert_eq!(id.key, key);
+        assert!(found.insert((id.namespace.to_owned(), id.scope.to_owned())));
+    };
+    let scan = store.meters_of(key, most, Duration::from_secs(60), visit).await.unwrap();
+    (found, !scan.more)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_meters_of_a_key_are_found_in_all_namespaces_and_those_of_others_are_not() {
+    let schema = Schema::new();
+    for store in
+        [schema.store().await, PostgresStore::connect_with(schema.config().pooler(true)).await.unwrap()]
+    {
+        let keys: [&[u8]; 7] = [b"user:7", b"", b"'\\", b"\xff\x00\n", b"\x00", &[0xff; 150], &[b'x'; 300]];
+        let namespaces = ["", "a", "api", "\u{fff}", "web:v2"];
+        for namespace in namespaces {
+            charge(&store, namespace, keys.iter().map(|key| key.to_vec())).await;
+        }
+        charge(&store, "other", ["user:77", "7", "xuser:7"].map(|key| key.into()).into_iter()).await;
+        charge(&store, "api", numbered(2_000)).await;
+        let both =
+            |namespace: &str| ["sliding:1h", "log:1d"].map(|scope| (namespace.to_owned(), scope.to_owned()));
+        for key in keys {
+            let expected = namespaces.into_iter().flat_map(both).collect();
+            assert_eq!(meters_of(&store, key, 100).await, (expected, true), "{key:?}");
+        }
+        assert_eq!(meters_of(&store, b"nobody", 100).await, (BTreeSet::new(), true));
+        // Six namespaces with two scopes each.
+        for (most, is_whole) in [(0, false), (1, false), (11, false), (12, true)] {
+            let (found, whole) = meters_of(&store, b"user:7", most).await;
+            assert_eq!((found.len() <= most.min(10), whole), (true, is_whole), "{most}: {found:?}");
+        }
+        let scan = store.meters_of(b"user:7", 100, Duration::ZERO, |_| {}).await.unwrap();
+        assert!(scan.more && scan.looked_at <= 1, "{scan:?}");
     }
 }
 

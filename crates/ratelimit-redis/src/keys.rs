@@ -33,6 +33,18 @@ pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     name
 }
 
+/// A pattern for `SCAN`, which matches the meters of this key in all namespaces, and a few others. Not those whose names are
+/// digests.
+pub(crate) fn pattern_of(prefix: &str, key: &[u8]) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    escape(&mut escaped, key, |byte| matches!(byte, b'{' | b'}' | b'%'));
+    let literal = |bytes: &[u8]| -> Vec<u8> {
+        let special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b']' | b'^' | b'-' | b'\\');
+        bytes.iter().flat_map(|byte| special(*byte).then_some(b'\\').into_iter().chain([*byte])).collect()
+    };
+    [&literal(prefix.as_bytes())[..], b"{*:", &literal(&escaped), b"}*"].concat()
+}
+
 /// What a key of the server turns out to be.
 pub(crate) enum StoredKey {
     /// A meter with this namespace, scope and key.

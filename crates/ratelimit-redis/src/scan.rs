@@ -1,14 +1,16 @@
 //! Lists the meters of a server or of a cluster, for an operator's tool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
 use ratelimit_core::{ErrorKind, MeterId, StoreError};
 use redis::{Value, cmd};
+use tokio::time::Instant;
 
 use crate::calls::Calls;
 use crate::error;
-use crate::keys::StoredKey;
+use crate::keys::{StoredKey, pattern_of};
 use crate::server::Server;
 use crate::store::RedisStore;
 use crate::value::{list, text};
@@ -59,7 +61,7 @@ impl RedisStore {
                 if count == 0 {
                     break;
                 }
-                for name in page(calls, progress, count).await? {
+                for name in page(calls, progress, count, None).await? {
                     scan.looked_at += 1;
                     match StoredKey::read(&calls.prefix, &name) {
                         StoredKey::Meter { namespace: own, scope, key } if own == namespace => {
@@ -73,6 +75,49 @@ impl RedisStore {
             open.retain(|progress| !progress.has_ended);
         }
         scan.more = !open.is_empty();
+        Ok(scan)
+    }
+
+    /// Calls `visit` with the name of each meter of this key, in whichever namespace and scope it is: for people who look for
+    /// the limits under which a client is counted.
+    ///
+    /// **Slow.** The server goes through all names of its database, in steps of 1,000 with `SCAN` and `MATCH`, each of which
+    /// keeps it busy for well below a millisecond. Stops after `most` names or after this time, and says in
+    /// [`more`](MeterScan::more) whether names are left. Does not find meters whose namespace and key together exceed 200
+    /// bytes. A meter may be visited twice.
+    ///
+    /// # Errors
+    /// As [`scan_meters`](Self::scan_meters).
+    pub async fn meters_of(
+        &self,
+        key: &[u8],
+        most: usize,
+        within: Duration,
+        mut visit: impl FnMut(&MeterId<'_>) + Send,
+    ) -> Result<MeterScan, StoreError> {
+        let (calls, until) = (self.calls(), Instant::now() + within);
+        let pattern = pattern_of(&calls.prefix, key);
+        let mut scan = MeterScan::default();
+        let mut open = begin(calls).await?;
+        while !open.is_empty() {
+            for progress in &mut open {
+                let count = most.saturating_sub(scan.looked_at).min(PAGE);
+                if count == 0 || Instant::now() >= until {
+                    scan.more = true;
+                    return Ok(scan);
+                }
+                scan.looked_at += count;
+                for name in page(calls, progress, count, Some(&pattern)).await? {
+                    if let StoredKey::Meter { namespace, scope, key: own } =
+                        StoredKey::read(&calls.prefix, &name)
+                        && own == key
+                    {
+                        visit(&MeterId { namespace: &namespace, scope: &scope, key });
+                    }
+                }
+            }
+            open.retain(|progress| !progress.has_ended);
+        }
         Ok(scan)
     }
 }
@@ -95,10 +140,18 @@ async fn begin(calls: &Calls) -> Result<Vec<Progress>, StoreError> {
     Ok(vec![Progress::begin(None)])
 }
 
-/// The next keys of a server.
-async fn page(calls: &Calls, progress: &mut Progress, count: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+/// The next keys of a server: of as many as `count`, those that match the pattern, if there is one.
+async fn page(
+    calls: &Calls,
+    progress: &mut Progress,
+    count: usize,
+    pattern: Option<&[u8]>,
+) -> Result<Vec<Vec<u8>>, StoreError> {
     let mut scan = cmd("SCAN");
     scan.arg(progress.cursor).arg("COUNT").arg(count);
+    if let Some(pattern) = pattern {
+        scan.arg("MATCH").arg(pattern);
+    }
     let reply = match &progress.node {
         Some(node) => node.send(&scan, calls.deadline()).await,
         None => calls.link.send(scan, calls.deadline()).await,

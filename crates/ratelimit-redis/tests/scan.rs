@@ -3,8 +3,10 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use common::{Server, testbed};
+use ratelimit_redis::core::MeterId;
 use ratelimit_redis::core::kit::{MeterScan, OwnedName};
 use ratelimit_redis::{Limits, RateLimiter, RedisStore};
 
@@ -71,6 +73,61 @@ async fn the_meters_of_a_cluster_are_those_of_all_nodes() {
     let (names, all) = scan(&store, "scan", 100_000).await;
     assert_eq!((names.len(), all.more), (100, false));
     assert!(all.looked_at >= 100);
+}
+
+/// The namespaces and scopes in which a key has meters, and whether all names were read.
+async fn meters_of(store: &RedisStore, key: &[u8], most: usize) -> (BTreeSet<(String, String)>, bool) {
+    let mut found = BTreeSet::new();
+    let within = Duration::from_secs(60);
+    let visit = |id: &MeterId<'_>| {
+        assert_eq!(id.key, key);
+        found.insert((id.namespace.to_owned(), id.scope.to_owned()));
+    };
+    let scan = store.meters_of(key, most, within, visit).await.unwrap();
+    (found, !scan.more)
+}
+
+fn both_of(namespaces: &[&str]) -> BTreeSet<(String, String)> {
+    let both =
+        |namespace: &&str| ["sliding:1h", "log:1d"].map(|scope| ((*namespace).to_owned(), scope.to_owned()));
+    namespaces.iter().flat_map(both).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_meters_of_a_key_are_found_in_all_namespaces_and_those_of_others_are_not() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect(&format!("{}?timeout=60s&prefix=rl*:", server.url())).await.unwrap();
+    let keys: [&[u8]; 6] = [b"user:7", b"", b"{x}:%", b"\xff\x00\n", b"a*[b]?\\^-c", b"7"];
+    for key in keys {
+        charge(&store, "web", [key.to_vec()].into_iter()).await;
+        charge(&store, "api:v2 {*}", [key.to_vec()].into_iter()).await;
+    }
+    // What a careless pattern would match: `7` ends others, and `*` and `?` stand for anything.
+    charge(&store, "other", [&b"user:77"[..], b"aXYbZ\\^-c", b"7:7", b"x7"].map(<[u8]>::to_vec).into_iter())
+        .await;
+    charge(&store, "other:user", [b"77".to_vec()].into_iter()).await;
+    charge(&store, "web", numbered(1_500)).await;
+    for key in keys {
+        let found = meters_of(&store, key, 1_000_000).await;
+        assert_eq!(found, (both_of(&["web", "api:v2 {*}"]), true), "{key:?}");
+    }
+    assert_eq!(meters_of(&store, b"nobody", 1_000_000).await, (BTreeSet::new(), true));
+    let mut visited = 0;
+    for (most, within) in [(1_000, 60), (1_000_000, 0), (0, 60)] {
+        let scan = store.meters_of(b"k1", most, Duration::from_secs(within), |_| visited += 1).await.unwrap();
+        assert!(scan.more && scan.looked_at <= most, "{most} {within}: {scan:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_meters_of_a_key_are_found_on_all_nodes_of_a_cluster() {
+    let cluster = testbed().redis_cluster().await.unwrap();
+    let store = RedisStore::connect(&format!("{}?timeout=60s", cluster.url())).await.unwrap();
+    let namespaces = ["scan a", "scan b", "scan c", "scan d", "scan e"];
+    for namespace in namespaces {
+        charge(&store, namespace, [b"of a key".to_vec()].into_iter()).await;
+    }
+    assert_eq!(meters_of(&store, b"of a key", 1_000_000).await, (both_of(&namespaces), true));
 }
 
 #[tokio::test]
