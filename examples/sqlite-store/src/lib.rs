@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Promises, Refund, State, StoreError,
-    Time, Timestamp, decide, refund,
+    Answer, Claims, Clock, CounterStore, Decisions, ErrorKind, Promises, Refund, State, StoreError,
+    SystemClock, Time, Timestamp,
 };
-use ratelimit_store_kit::error_kind;
+use ratelimit_store_kit::{Batch, Write, error_kind};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
@@ -38,9 +38,11 @@ impl SqliteStore {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Off)
             .busy_timeout(PATIENCE);
+        // One connection: each transaction excludes all others. Those of this process wait in a queue for it, while SQLite lets
+        // connections that wait for each other sleep for up to a tenth of a second.
         let pool =
-            SqlitePoolOptions::new().max_connections(4).acquire_timeout(PATIENCE).connect_with(options).await;
-        let pool = pool.map_err(failed)?;
+            SqlitePoolOptions::new().max_connections(1).acquire_timeout(PATIENCE).test_before_acquire(false);
+        let pool = pool.connect_with(options).await.map_err(failed)?;
         let table = "CREATE TABLE IF NOT EXISTS meters (id BLOB PRIMARY KEY, state BLOB NOT NULL, forget_at INTEGER NOT NULL)";
         sqlx::query(table).execute(&pool).await.map_err(failed)?;
         let index = "CREATE INDEX IF NOT EXISTS meters_forget_at ON meters (forget_at)";
@@ -63,37 +65,51 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// Reads the meters of these calls, lets the library decide, and writes what has changed.
+    async fn decide(&self, batch: &Batch) -> Result<Vec<Answer>, StoreError> {
+        let mut transaction = self.begin().await?;
+        let mut states = Vec::with_capacity(batch.names().len());
+        for name in batch.names() {
+            states.push(read(&mut transaction, name).await?);
+        }
+        let decided = batch.decide(states);
+        let writes: Vec<_> = batch
+            .names()
+            .iter()
+            .zip(decided.writes)
+            .filter_map(|(name, write)| Some((name, write?)))
+            .collect();
+        if !writes.is_empty() {
+            for (name, state) in &writes {
+                write(&mut transaction, name, state).await?;
+            }
+            sweep(&mut transaction, writes.len()).await?;
+            transaction.commit().await.map_err(failed)?;
+        }
+        Ok(decided.answers) // a transaction that is dropped is rolled back
+    }
+}
+
 impl CounterStore for SqliteStore {
     fn promises(&self) -> Promises {
         Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let mut transaction = self.begin().await?;
-        let mut states = Vec::with_capacity(claims.len());
-        for claim in claims.iter() {
-            states.push(read(&mut transaction, &claim.id).await?);
+        let mut answers = self.decide(&Batch::of_claims(&[claims])).await?;
+        Ok(answers.remove(0)) // one for each slice
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        match self.decide(&Batch::of_claims(slices)).await {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(error); slices.len()],
         }
-        let answer = decide(&claims, &mut states);
-        if answer.charged {
-            for (claim, state) in claims.iter().zip(&states).filter(|(claim, _)| claim.cost > 0) {
-                write(&mut transaction, &claim.id, &claim.meter, state.as_ref()).await?;
-            }
-            sweep(&mut transaction, &claims).await?;
-            transaction.commit().await.map_err(failed)?;
-        }
-        Ok(answer) // a transaction that is dropped is rolled back
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let mut transaction = self.begin().await?;
-        for given in refunds {
-            let mut state = read(&mut transaction, &given.id).await?;
-            if refund(&given.meter, &mut state, given.cost, given.receipt, now) {
-                write(&mut transaction, &given.id, &given.meter, state.as_ref()).await?;
-            }
-        }
-        transaction.commit().await.map_err(failed)
+        self.decide(&Batch::of_refunds(now, refunds)).await.map(drop)
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
@@ -106,11 +122,8 @@ impl CounterStore for SqliteStore {
     }
 }
 
-async fn read(
-    transaction: &mut Transaction<'_, Sqlite>,
-    id: &MeterId<'_>,
-) -> Result<Option<State>, StoreError> {
-    let query = sqlx::query("SELECT state FROM meters WHERE id = ?").bind(id.to_bytes());
+async fn read(transaction: &mut Transaction<'_, Sqlite>, name: &[u8]) -> Result<Option<State>, StoreError> {
+    let query = sqlx::query("SELECT state FROM meters WHERE id = ?").bind(name);
     let Some(row) = query.fetch_optional(&mut **transaction).await.map_err(failed)? else {
         return Ok(None);
     };
@@ -122,34 +135,30 @@ async fn read(
 
 async fn write(
     transaction: &mut Transaction<'_, Sqlite>,
-    id: &MeterId<'_>,
-    meter: &Meter,
-    state: Option<&State>,
+    name: &[u8],
+    write: &Write,
 ) -> Result<(), StoreError> {
-    let Some(state) = state else { return Ok(()) };
-    // Claims with other leases may share a log: its units count for the longest of them.
+    // Never a shorter lifetime: claims with other leases may share a log, whose units count for the longest of them.
     let upsert = "INSERT INTO meters (id, state, forget_at) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE \
                   SET state = excluded.state, forget_at = max(forget_at, excluded.forget_at)";
-    let query =
-        sqlx::query(upsert).bind(id.to_bytes()).bind(state.to_bytes()).bind(column(meter.forget_at(state)));
+    let forget_at =
+        write.lifetime.as_millis().map_or(i64::MAX, |millis| now().saturating_add_unsigned(millis));
+    let query = sqlx::query(upsert).bind(name).bind(write.state.to_bytes()).bind(forget_at);
     query.execute(&mut **transaction).await.map_err(failed)?;
     Ok(())
 }
 
-/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind: a hundred more
-/// than this charge can add, so that the file does not grow.
-async fn sweep(transaction: &mut Transaction<'_, Sqlite>, claims: &Claims<'_>) -> Result<(), StoreError> {
-    let most = i64::try_from(claims.len() + 100).unwrap_or(i64::MAX);
-    let slack = i64::try_from(ratelimit_core::CLOCK_SLACK.as_nanos()).unwrap_or(i64::MAX);
+/// Removes a few meters whose lifetime is over: a hundred more than this call has written, so that the file does not grow.
+async fn sweep(transaction: &mut Transaction<'_, Sqlite>, written: usize) -> Result<(), StoreError> {
+    let most = i64::try_from(written + 100).unwrap_or(i64::MAX);
     let forgotten = "DELETE FROM meters WHERE id IN (SELECT id FROM meters WHERE forget_at < ? ORDER BY forget_at LIMIT ?)";
-    let query = sqlx::query(forgotten).bind(column(claims.now()).saturating_sub(slack)).bind(most);
-    query.execute(&mut **transaction).await.map_err(failed)?;
+    sqlx::query(forgotten).bind(now()).bind(most).execute(&mut **transaction).await.map_err(failed)?;
     Ok(())
 }
 
-/// Every instant that a meter computes fits a signed 64-bit column.
-fn column(instant: Timestamp) -> i64 {
-    i64::try_from(instant.as_nanos()).unwrap_or(i64::MAX)
+/// The milliseconds since 1970 by the clock of this machine, whatever the clock of the caller shows.
+fn now() -> i64 {
+    i64::try_from(SystemClock::new().now().as_nanos() / 1_000_000).unwrap_or(i64::MAX)
 }
 
 /// A failed transaction leaves nothing behind.
