@@ -56,7 +56,7 @@ impl Kind {
         [fixed, sliding, segmented, strict, log, bucket, leaky, queue, first, steps, total]
     };
 
-    /// Those that nodes which count for themselves support as well, for random sequences and for turns of windows.
+    /// Those whose units come back in turns of windows, or unit by unit.
     pub(crate) const PLAIN: [Self; 8] = {
         let [fixed, sliding, segmented, strict, log, bucket, leaky, queue, ..] = Self::ALL;
         [fixed, sliding, segmented, strict, log, bucket, leaky, queue]

@@ -39,7 +39,7 @@ impl Default for Suite {
             skip: Vec::new(),
             exact: false,
             jobs: 8,
-            random: 20_000,
+            random: 26_000,
             seed: 1,
             case_limit: Duration::from_secs(120),
             fail_fast: false,

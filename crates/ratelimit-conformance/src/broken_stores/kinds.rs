@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, Clock, Meter, Mode, Refund, State, SystemClock, Time, Timestamp};
+use ratelimit_core::{
+    Answer, CLOCK_SLACK, Claims, Clock, Meter, Mode, Refund, State, SystemClock, Time, Timestamp, decide,
+};
 use tokio::time::Instant;
 
 use super::expiries::after;
@@ -104,6 +106,22 @@ flaws! {
     ImmortalBans "immortal-bans": "bans that are over are never removed", "bans/forgotten" {
         fn keep_until(&self, write: &Write) -> Timestamp {
             if is_ban(write) { Timestamp::MAX } else { right(write) }
+        }
+    }
+    CappedSteps "capped-forced-steps": "a forced slice of several claims takes no more units from a bucket in steps than its burst",
+        "same-decisions/random-slices" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut fewer = claims.to_vec();
+            for claim in &mut fewer {
+                if let Meter::Bucket(bucket) = claim.meter && bucket.step() > 0 {
+                    claim.cost = claim.cost.min(bucket.burst());
+                }
+            }
+            let is_capped = claims.mode() == Mode::Force && claims.len() > 1;
+            match Claims::new(claims.now(), claims.mode(), &fewer) {
+                Ok(fewer) if is_capped => decide(&fewer, states),
+                _ => decide(claims, states),
+            }
         }
     }
     TornLargeForced "torn-large-forced-slices": "forced slices of more than twenty-five claims are written in a second step",

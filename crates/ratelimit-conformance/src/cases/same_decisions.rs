@@ -5,17 +5,16 @@ use std::time::Duration;
 use ratelimit_core::{Decisions, MAX_UNITS, Time};
 
 use super::sequence::steps;
-use super::sequence_parts::Shape;
+use super::sequence_parts::{Drawn, Shape};
 use super::sequence_replay::{Compared, Ended, replay};
 use super::sequence_shrink::Shrink;
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::failure::{CaseResult, Failure};
 use crate::kind::Kind;
-use crate::subject::Handle;
 
 /// The number of cases that share the random claims.
-const CASES: u64 = 16;
+const CASES: u64 = 21;
 
 /// The failure of a longer sequence proves nothing: a server may have removed meters by its own clock that still count by
 /// the clock of the sequence.
@@ -34,21 +33,20 @@ const SLOW: &str = "\n     each try took longer than 800 ms, so the server may h
 /// One in this many answers of a conservative store may differ, within its promise.
 const CONSERVATIVE: u64 = 50;
 
-macro_rules! kinds {
-    ($($kind:ident),*) => {
-        [$((Kind::$kind, Shape { kinds: &[Kind::$kind], ..Shape::default() })),*]
-    };
-}
-
 pub(super) fn cases() -> Vec<Case> {
     let about = "Random claims, peeks, forced charges, refunds and resets get the answers of the model.";
-    let each = kinds![Fixed, Sliding, Segmented, Strict, Log, Bucket, Leaky, Queue].map(|(kind, shape)| {
-        Case::new(format!("same-decisions/random-{}", kind.name()), about, move |bench| compare(bench, shape))
+    let only = |drawn| Shape { only: Some(drawn), ..Shape::default() };
+    let mut cases = Case::for_each(&Kind::ALL, "same-decisions/random", about, move |bench, kind| {
+        compare(bench, only(Drawn::Kind(kind)))
     });
-    let mut cases = Vec::from(each);
     let shape = |name: &str, about, shape| Case::new(name, about, move |bench| compare(bench, shape));
     let base = Shape::default();
     cases.extend([
+        shape(
+            "same-decisions/random-bans",
+            "Bans that begin at random, requests meanwhile, and resets get the answers of the model.",
+            only(Drawn::Ban),
+        ),
         shape(
             "same-decisions/random-slices",
             "Slices of up to a dozen claims of all kinds get the answers of the model.",
@@ -102,6 +100,8 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
         shape.steps = shape.steps.min(ONE_BY_ONE);
         shape.conservative = true;
     }
+    let kinds = || bench.kinds().into_iter().map(Drawn::Kind).chain([Drawn::Ban]).collect();
+    let drawn: Vec<Drawn> = shape.only.map_or_else(kinds, |only| vec![only]);
     let mut seeds = bench.random();
     let goal = bench.suite.random.div_ceil(CASES);
     let mut compared = Compared::default();
@@ -109,7 +109,7 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     while compared.claims < goal {
         let seed = seeds.bits();
         let Compared { claims, conservative } =
-            sequence(&bench.store, shape, seed, number, bench.suite.seed).await.inspect_err(|_| {
+            sequence(&bench, shape, drawn.clone(), seed, number).await.inspect_err(|_| {
                 // The message has the steps of the sequence.
                 bench.journal.clear();
             })?;
@@ -128,8 +128,15 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     Ok(())
 }
 
-async fn sequence(store: &Handle, shape: Shape, seed: u64, number: u64, run: u64) -> CaseResult<Compared> {
-    let steps = steps(shape, seed)?;
+async fn sequence(
+    bench: &Bench,
+    shape: Shape,
+    drawn: Vec<Drawn>,
+    seed: u64,
+    number: u64,
+) -> CaseResult<Compared> {
+    let (store, run) = (&bench.store, bench.suite.seed);
+    let steps = steps(shape, drawn, seed)?;
     let mut tries = 0;
     loop {
         let began = tokio::time::Instant::now();
@@ -145,7 +152,9 @@ async fn sequence(store: &Handle, shape: Shape, seed: u64, number: u64, run: u64
                 let told = shrink.told().await?;
                 return Err(Failure::new(format!("sequence {number} of --seed {run}, {told}{slow}")));
             }
-            Ended::Meaningless => return Err(Failure::new("the sequence steps back too far")),
+            // The windows of staggered limits depend on the key. So the store may have removed a meter here that could not be
+            // removed when the sequence was written, and the clock steps back before that. The next one does not.
+            Ended::Meaningless => return Ok(Compared::default()),
         }
     }
 }

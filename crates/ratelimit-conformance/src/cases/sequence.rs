@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Limit, MAX_UNITS, Mode, Timestamp};
+use ratelimit_core::{Algorithm, Answer, CLOCK_SLACK, Claims, Limit, MAX_UNITS, Mode, Timestamp};
 
-use super::sequence_parts::{Held, KEYS, Part, Shape, Slice, Step, claim_on};
+use super::sequence_parts::{Drawn, Held, KEYS, Part, Shape, Slice, Step, claim_on};
 use crate::clock::START;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
@@ -17,7 +17,7 @@ struct Author {
     random: Random,
     model: Model,
     keys: Vec<Vec<u8>>,
-    slots: Vec<(Kind, Duration, Limit)>,
+    slots: Vec<(Drawn, Duration, Limit)>,
     now: Timestamp,
     newest: Timestamp,
     /// The clock does not step back before it: a meter that was as good as new then may have been removed.
@@ -27,15 +27,21 @@ struct Author {
     steps: Vec<Step>,
 }
 
-/// Generates the sequence of this seed.
-pub(super) fn steps(shape: Shape, seed: u64) -> CaseResult<Vec<Step>> {
+/// The most kinds of limit in a sequence, each with two limits: of more, each meter would have few claims.
+const KINDS: usize = 8;
+
+/// Generates the sequence of this seed, with limits drawn from these.
+pub(super) fn steps(shape: Shape, mut drawn: Vec<Drawn>, seed: u64) -> CaseResult<Vec<Step>> {
     let mut random = Random::new(seed);
+    while drawn.len() > KINDS {
+        drawn.swap_remove(random.place(drawn.len()));
+    }
     let mut slots = Vec::new();
-    for kind in shape.kinds {
+    for kind in drawn {
         for name in ["a", "b"] {
             let micros = random.between(shape.periods.0 / 4, shape.periods.1 / 4) * 4;
             let period = Duration::from_micros(micros);
-            slots.push((*kind, period, random_limit(&mut random, *kind, period, name, &shape)?));
+            slots.push((kind, period, random_limit(&mut random, kind, period, name, &shape)?));
         }
     }
     let now = START + Duration::from_nanos(random.below(shape.periods.1 * 1_000));
@@ -113,7 +119,7 @@ impl Author {
             let limit = self.slots[self.random.place(self.slots.len())].2.clone();
             let key = self.random.place(KEYS);
             if !parts.iter().any(|other| other.limit.scope() == limit.scope() && other.key == key) {
-                let cost = self.cost(limit.burst());
+                let cost = self.cost(&limit);
                 self.parts += 1;
                 parts.push(Part { number: self.parts, limit, key, cost });
             }
@@ -121,7 +127,12 @@ impl Author {
         Slice { now: self.now, mode, parts }
     }
 
-    fn cost(&mut self, most: u64) -> u64 {
+    fn cost(&mut self, limit: &Limit) -> u64 {
+        if let Algorithm::Ban { duration, .. } = limit.algorithm() {
+            let most = u64::try_from(duration.as_micros()).unwrap_or(1);
+            return if self.random.chance(80) { 0 } else { self.random.between(1, most) };
+        }
+        let most = limit.burst();
         match self.random.below(20) {
             0 => 0,
             1 => most.saturating_add(1).min(MAX_UNITS),
@@ -179,11 +190,13 @@ impl Author {
         let place = self.random.place(self.slots.len());
         let (kind, period, ref old) = self.slots[place];
         let name = old.name().unwrap_or("a").to_owned();
-        // A bucket keeps its count when its rate changes. A window of another length is another window.
-        let period = if kind.has_burst() {
-            period * u32::try_from(self.random.between(1, 3)).unwrap_or(1)
-        } else {
-            period
+        let times = u32::try_from(self.random.between(1, 3)).unwrap_or(1);
+        let period = match kind {
+            // A bucket keeps its count when its rate changes. A window of another length is another window.
+            Drawn::Kind(kind) if kind.has_burst() => period * times,
+            // Leases only become shorter: a store may have forgotten units that a longer one would still count.
+            Drawn::Kind(Kind::Permits) => (old.period() / times).max(Duration::from_micros(1)),
+            _ => period,
         };
         self.slots[place].2 = random_limit(&mut self.random, kind, period, &name, &self.shape)?;
         Ok(())
@@ -193,26 +206,33 @@ impl Author {
 /// A random limit of this kind.
 fn random_limit(
     random: &mut Random,
-    kind: Kind,
+    drawn: Drawn,
     period: Duration,
     name: &str,
     shape: &Shape,
 ) -> CaseResult<Limit> {
-    let mut quota = random.between(1, shape.quota);
-    if kind == Kind::Log {
-        quota = quota.min(1_000);
-    }
-    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-    let mut builder = if kind.has_burst() {
-        // An interval between units of at least a nanosecond, and a bucket that drains within its maximum of years.
-        quota = quota.min(micros).max(1);
-        let interval = micros * 1_000 / quota;
-        let most = ((1_u64 << 61) / interval.max(1) / 8).clamp(1, shape.quota);
-        kind.builder(quota, period).burst(random.between(1, most))
-    } else {
-        kind.builder(quota, period)
+    let quota = random.between(1, shape.quota);
+    let Drawn::Kind(kind) = drawn else {
+        // The length decides; the refusals are counted by a log of their own.
+        return Ok(Limit::ban(quota.min(1_000), period, period).name(name).build()?);
     };
-    if !kind.has_burst() && kind != Kind::Log && random.chance(25) {
+    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+    let mut builder = match kind {
+        Kind::Log | Kind::Permits => kind.builder(quota.min(1_000), period),
+        // An interval between units of at least a nanosecond.
+        Kind::First => kind.builder(quota.min(micros).max(1), period),
+        _ if kind.has_burst() => {
+            // The same, and a bucket that drains within its maximum of years.
+            let quota = quota.min(micros).max(1);
+            let interval = micros * 1_000 / quota;
+            let most = ((1_u64 << 61) / interval.max(1) / 8).clamp(1, shape.quota);
+            // A step may have as many units as the quota, and the burst has at least those of a step.
+            let least = if kind == Kind::Steps { quota } else { 1 };
+            kind.builder(quota, period).burst(random.between(least, most.max(least)))
+        }
+        _ => kind.builder(quota, period),
+    };
+    if kind.is_window() && random.chance(25) {
         builder = builder.staggered();
     }
     Ok(builder.name(name).build()?)

@@ -1,15 +1,25 @@
 //! The parts of random sequences.
 
-use ratelimit_core::{Answer, Claim, Claims, Limit, Meter, MeterId, Mode, Refund, Timestamp};
+use ratelimit_core::{Answer, Bucket, Claim, Claims, Limit, Meter, MeterId, Mode, Refund, Timestamp};
 
 use crate::describe::instant;
 use crate::kind::Kind;
 
+/// What limits are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drawn {
+    /// Limits of this kind.
+    Kind(Kind),
+    /// Bans. A limiter claims nothing of the bucket of a ban with each request, which is refused while units are in it, and
+    /// charges the length of a ban when it begins.
+    Ban,
+}
+
 /// The parameters of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The kinds of limit, with two limits of each.
-    pub(super) kinds: &'static [Kind],
+    /// What limits are drawn from; `None` for everything that the store supports.
+    pub(super) only: Option<Drawn>,
     /// The number of steps.
     pub(super) steps: u64,
     /// The shortest and the longest period, in microseconds.
@@ -31,7 +41,7 @@ pub(super) struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         Self {
-            kinds: &Kind::PLAIN,
+            only: None,
             steps: 250,
             periods: (60_000_000, 7_200_000_000),
             quota: 20,
@@ -102,7 +112,9 @@ impl Slice {
 
     /// The units that can be refunded after this answer, which charged them.
     pub(super) fn held(&self, answer: &Answer) -> Vec<Held> {
-        let parts = self.parts.iter().zip(&answer.verdicts).filter(|(part, _)| part.cost > 0);
+        // A ban is lifted by a reset, never refunded.
+        let is_refundable = |part: &Part| part.cost > 0 && !part.limit.is_ban();
+        let parts = self.parts.iter().zip(&answer.verdicts).filter(|(part, _)| is_refundable(part));
         parts.map(|(part, verdict)| Held { part: part.clone(), receipt: verdict.receipt }).collect()
     }
 
@@ -139,10 +151,16 @@ pub(super) fn name(limit: &Limit, key: usize) -> String {
     format!("`{limit}` on key {key}")
 }
 
-/// A claim under this limit on this key.
+/// A claim under this limit on this key. One of units of a ban begins a ban of so many microseconds, unless there is one.
 pub(super) fn claim_on<'a>(limit: &'a Limit, key: &'a [u8], cost: u64) -> Claim<'a> {
     let id = MeterId { namespace: "sequence", scope: limit.scope(), key };
-    Claim { id, cost, meter: limit.meter_for(key) }
+    let meter = match limit.meter_for(key) {
+        Meter::Bucket(gate) if limit.is_ban() && cost > 0 => {
+            Meter::Bucket(Bucket::with_interval(gate.interval(), cost).unwrap_or(gate))
+        }
+        meter => meter,
+    };
+    Claim { id, cost, meter }
 }
 
 /// Whether two answers differ only within the promise of a conservative store: a lower number of remaining units, and
