@@ -53,6 +53,11 @@ impl Bench {
         Ok(Noted::handle(self.space.open().await?, &self.journal))
     }
 
+    /// Opens a handle whose calls may take a minute.
+    pub(crate) async fn patient(&self) -> CaseResult<Handle> {
+        Ok(Noted::handle(self.space.open_patient().await?, &self.journal))
+    }
+
     /// Opens several handles.
     pub(crate) async fn handles(&self, count: usize) -> CaseResult<Vec<Handle>> {
         let mut handles = vec![self.store.clone()];

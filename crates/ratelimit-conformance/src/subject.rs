@@ -60,6 +60,17 @@ pub trait Space: Send + Sync {
     /// If it cannot be opened. The case fails.
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError>;
 
+    /// Opens a handle whose calls may take a minute. Cases that send thousands of claims in one call use it: they test
+    /// whether the answers are right, not how soon they come, and other programs may use the machine as well.
+    ///
+    /// By default [`open`](Self::open).
+    ///
+    /// # Errors
+    /// If it cannot be opened. The case fails.
+    async fn open_patient(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        self.open().await
+    }
+
     /// The address of the server. The suite counts the requests of handles opened with [`open_at`](Self::open_at).
     ///
     /// `None` for a store without a server.

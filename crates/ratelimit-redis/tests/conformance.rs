@@ -21,6 +21,9 @@ use ways::Way;
 /// Longer than any call takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(6);
 
+/// Longer than a call with thousands of claims takes on a busy machine.
+const PATIENT: Duration = Duration::from_secs(60);
+
 /// The sentinels must not replace a primary during the suite: charges that the replica has not received would be lost.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -171,6 +174,10 @@ impl Subject for Redis {
 impl Space for Prefix {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
         Ok(Arc::new(self.way.open(&self.config, &self.servers).await?))
+    }
+
+    async fn open_patient(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        Ok(Arc::new(self.way.open(&self.config.clone().timeout(PATIENT), &self.servers).await?))
     }
 
     fn address(&self) -> Option<SocketAddr> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{CounterStore, Limit, Mode, Request, Timestamp};
 
-use super::atomic::sixty_four;
+use super::atomic::{sixty_four, still};
 use super::beside::{Beside, Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
@@ -119,7 +119,9 @@ async fn thousand(bench: Bench) -> CaseResult {
 async fn twelve_thousand(bench: Bench) -> CaseResult {
     bench.sends_together()?;
     let texts: Vec<String> = (0..64).map(|number| format!("20/3000d name l{number}")).collect();
-    let limiter = bench.limiter(limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())?);
+    let all = limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())?;
+    bench.journal.learn(&all);
+    let limiter = still(bench.patient().await?, &all, START);
     let keys: Vec<String> = (0..200).map(|number| format!("user:{number}")).collect();
     let requests = keys.iter().zip((1..=20).cycle()).map(|(key, cost)| Request::new(key).cost(cost));
     let answers = limiter.check_many(requests).await;

@@ -87,7 +87,7 @@ async fn thousands(bench: Bench) -> CaseResult {
     let part = Part::new(&"6000/3000d".parse()?, "k", 1);
     let slices = vec![Slice { now: START, mode: Mode::Charge, parts: vec![part.clone()] }; 5_000];
     let mut beside = Beside::new(&bench);
-    let answers = beside.many(&slices).await?;
+    let answers = beside.on(&bench.patient().await?).many(&slices).await?;
     ensure_eq!(answers.iter().filter(|answer| answer.admitted).count(), 5_000, "admitted of 5,000");
     beside.stands(&[part], "five thousand slices in one batch").await
 }

@@ -32,11 +32,12 @@ enum Call {
     Reset,
 }
 
-/// The parts of a call. Stores handle large calls in another way than small ones.
-const SIZES: [usize; 5] = [9, 17, 26, 51, 64];
+/// The parts of a call. Stores handle large calls in another way than small ones: in pieces, of which the last has few parts, of 8
+/// or of 25, or one way up to 16 or 50 and another beyond.
+const SIZES: [usize; 3] = [9, 26, 64];
 
 /// The same for batches of a part each.
-const BATCHES: [usize; 2] = [130, 300];
+const BATCHES: [usize; 1] = [300];
 
 /// How often each call is made, each time on other meters and dropped at another point.
 const CUTS: u64 = 10;

@@ -42,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("failures/in-flight", "Claims in flight when the server dies all end.", in_flight),
         Case::new(
             "failures/every-method",
-            "Batches, refunds and resets also end within the limit.",
+            "Batches, refunds, resets, forced charges and peeks, all at once, also end within the limit.",
             every_method,
         ),
         Case::new(
@@ -212,26 +212,29 @@ async fn every_method(bench: Bench) -> CaseResult {
     // One for each refund: a limiter does not repeat one that may have been applied.
     let (first, second) = (limiter.check("k").await?, limiter.check("k").await?);
     control.freeze().await?;
+    // At once: each ends by its own limit, whatever it waits for.
     all_fail(&bench, &limiter, &first, "a frozen server").await?;
     control.thaw().await?;
     control.kill().await?;
     all_fail(&bench, &limiter, &second, "a server that is gone").await
 }
 
-/// Checks that every method ends in time, with an error.
+/// Checks that every method ends in time, with an error, while the others are called as well.
 async fn all_fail(bench: &Bench, limiter: &Limiter, decision: &Decision<'_>, server: &str) -> CaseResult {
     let limit = limit("1000/3000d")?;
     let slice = |key| Slice { now: START, mode: Mode::Charge, parts: vec![Part::new(&limit, key, 1)] };
     let slices = ["a", "b", "c"].map(slice);
-    let answers = in_time("a batch", put_many(&bench.store, &slices)).await?;
+    let (answers, refund, reset, forced, peek) = futures::try_join!(
+        in_time("a batch", put_many(&bench.store, &slices)),
+        in_time("a refund", async { Ok(limiter.refund(decision).await) }),
+        in_time("a reset", async { Ok(limiter.reset("k").await) }),
+        in_time("a forced charge", async { Ok(limiter.charge("k").await) }),
+        in_time("a peek", async { Ok(limiter.peek("k").await) }),
+    )?;
     ensure!(answers.iter().all(Result::is_err), "{server} decided a batch: {answers:?}");
-    let refund = in_time("a refund", async { Ok(limiter.refund(decision).await) }).await?;
     ensure!(refund.is_err(), "{server} took a refund");
-    let reset = in_time("a reset", async { Ok(limiter.reset("k").await) }).await?;
     ensure!(reset.is_err(), "{server} did a reset");
-    let forced = in_time("a forced charge", async { Ok(limiter.charge("k").await) }).await?;
     ensure!(forced.is_err(), "{server} made a forced charge");
-    let peek = in_time("a peek", async { Ok(limiter.peek("k").await) }).await?;
     ensure!(peek.is_err(), "{server} answered a peek");
     Ok(())
 }
