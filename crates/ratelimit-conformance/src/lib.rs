@@ -125,3 +125,8 @@ pub use suite::Suite;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/conformance.md")]
+struct Guide;

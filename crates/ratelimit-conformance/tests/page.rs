@@ -1,4 +1,4 @@
-//! `docs/conformance.md` lists exactly the cases and the broken stores that exist.
+//! `docs/internals/conformance-cases.md` lists exactly the cases and the broken stores that exist.
 //!
 //! `RATELIMIT_WRITE_PAGE=1 cargo test -p ratelimit-conformance --test page` writes both lists anew.
 
@@ -28,7 +28,7 @@ const CASES: &str = "<!-- all cases: written by the test -->";
 const STORES: &str = "<!-- broken stores: written by the test -->";
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/conformance-cases.md")
 }
 
 /// The names as on the page, in the order of the suite, and what each case tests.
@@ -86,7 +86,7 @@ fn the_page_lists_all_cases_and_broken_stores() {
         std::fs::rename(path().with_extension("new"), path()).unwrap();
         return;
     }
-    assert!(page == expected, "docs/conformance.md is stale: RATELIMIT_WRITE_PAGE=1 writes its lists anew");
+    assert!(page == expected, "docs/internals/conformance-cases.md is stale: RATELIMIT_WRITE_PAGE=1 writes its lists anew");
 }
 
 #[test]
