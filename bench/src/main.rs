@@ -56,7 +56,7 @@ struct Arguments {
     /// Draw a picture of each table into FOLDER.
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// Write the results into docs/benchmarks.md, and their pictures beside it.
+    /// Write the results into docs/internals/benchmarks.md, and their pictures into docs/benchmarks.
     #[arg(long)]
     write_docs: bool,
     /// Install the Debian package of what is not available otherwise; implied by CI=true.

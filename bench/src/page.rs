@@ -1,4 +1,4 @@
-//! The results in the documentation: between two markers, with pictures beside the page.
+//! The results in the documentation: between two markers, with pictures in a folder beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) fn pictures() -> PathBuf {
 
 /// Writes the results into the page.
 pub(crate) fn write(report: &Report) -> Result<()> {
-    let path = docs().join("benchmarks.md");
+    let path = docs().join("internals/benchmarks.md");
     let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     std::fs::write(&path, replaced(&page, &results(report))?).with_context(|| path.display().to_string())
 }
@@ -47,7 +47,7 @@ fn results(report: &Report) -> String {
     for table in &report.tables {
         text.push_str(&format!("\n### {}\n\n{}.\n\n", table.title, table.caption()));
         text.push_str(&format!(
-            "{}\n\n![{}](benchmarks/{}.svg)\n",
+            "{}\n\n![{}](../benchmarks/{}.svg)\n",
             table.text(true),
             table.title,
             table.name

@@ -120,5 +120,5 @@ struct Guide;
 
 /// Compiles the examples of the page on its costs.
 #[cfg(all(doctest, feature = "axum"))]
-#[doc = include_str!("../../../../docs/http-costs.md")]
+#[doc = include_str!("../../../../docs/internals/http-costs.md")]
 struct Costs;
