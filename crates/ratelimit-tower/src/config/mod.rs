@@ -118,6 +118,11 @@ pub use reload::{ConfigFile, Reloaded};
 #[doc = include_str!("../../../../docs/http.md")]
 struct Guide;
 
+/// Compiles the examples of the details behind it.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../../docs/internals/http.md")]
+struct Details;
+
 /// Compiles the examples of the page on its costs.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../../docs/internals/http-costs.md")]
