@@ -1,4 +1,4 @@
-//! The table of limits of few units in the guides: how long a client waits, and how many of its steady requests pass.
+//! The table of limits of few units in the pages: how long a client waits, and how many of its steady requests pass.
 
 use std::time::Duration;
 
@@ -79,9 +79,9 @@ fn rows() -> impl Iterator<Item = String> {
 
 #[test]
 fn the_page_shows_how_limits_of_a_few_units_behave() {
-    let page = include_str!("../choose.md");
+    let page = include_str!("../internals/algorithms.md");
     let missing: Vec<String> = rows().filter(|row| !page.contains(row.as_str())).collect();
-    assert!(missing.is_empty(), "choose.md does not have these rows:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "internals/algorithms.md does not have these rows:\n{}", missing.join("\n"));
 }
 
 #[test]
