@@ -19,8 +19,9 @@
 //!
 //! The store connects over TCP, over TLS with the feature `tls` (`memcacheds://`), or over a Unix socket
 //! (`memcached+unix://`), and logs in where the server's option `-Y` requires it: see [`MemcachedConfig::from_url`]. SASL
-//! is not supported: it belongs to the binary protocol, which has no meta commands. `docs/memcached.md` in the repository
-//! shows each kind of connection, and what the documentation of hosted services says.
+//! is not supported: it belongs to the binary protocol, which has no meta commands. In the repository,
+//! `docs/memcached.md` shows each kind of connection, and `docs/internals/memcached.md` what the documentation of hosted
+//! services says.
 //!
 //! # What it promises
 //! - The store never admits more than a limit allows, whatever the number of processes, with the exceptions below. Under
