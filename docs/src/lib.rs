@@ -23,6 +23,7 @@ pages! {
     FromRedisRate: "migrating/redis-rate.md",
     FromTowerGovernor: "migrating/tower-governor.md",
     Glossary: "glossary.md",
+    InternalsBehindProxies: "internals/behind-proxies.md",
     InternalsLimitsInText: "internals/limits-in-text.md",
     Introduction: "introduction.md",
     Kubernetes: "kubernetes.md",
