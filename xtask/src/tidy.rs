@@ -1,6 +1,7 @@
 //! Properties of this repository that no compiler checks.
 
 mod circles;
+mod guides;
 mod published;
 mod rust_version;
 
