@@ -100,14 +100,12 @@ impl Bench {
         Ok((proxy, handle))
     }
 
-    /// Ends the case if the store cannot send all commands of a call together.
+    /// Ends the case if a call of the store takes several round trips.
     pub(crate) fn sends_together(&self) -> CaseResult {
         if self.space.sends_together() {
             return Ok(());
         }
-        Err(Failure::not_applicable(
-            "the subject declares that its protocol needs a round trip for each command",
-        ))
+        Err(Failure::not_applicable("the subject declares that its calls take several round trips"))
     }
 
     /// Control over the server.

@@ -86,8 +86,19 @@ pub trait Space: Send + Sync {
         Err(format!("this subject has an address but cannot open a store at {address}").into())
     }
 
-    /// Whether the store can send all commands of a call together. If its protocol needs a round trip for each command, the
-    /// cases that count round trips, or lose the answer of a large batch, do not apply.
+    /// Whether the store sends all that a call needs together, and so takes one round trip, or the two of a conservative store.
+    ///
+    /// Return `false` if it takes more: because its protocol needs a round trip for each command, or because it locks rows, reads
+    /// them, and writes in a second round trip. Then these cases do not apply:
+    ///
+    /// - `trips/one-for-*` and `trips/bytes-do-not-grow`, which count round trips and bytes;
+    /// - `batches/a-thousand-keys`, `batches/thousands-on-one-key`, `batches/twelve-thousand-meters` and
+    ///   `lost-answers/a-large-batch`: batches that take too long in so many round trips.
+    ///
+    /// Others ask for less: the batches of `deadlocks/batches-in-opposite-orders`, `dropped/large-batches` and
+    /// `lost-answers/too-late` have at most 64 slices, `trips/no-connection-for-each` counts connections only, and in
+    /// `failures/frozen` the error may say that nothing was charged. All other cases apply. The decisions of such a store are as
+    /// exact as those of any other.
     fn sends_together(&self) -> bool {
         true
     }

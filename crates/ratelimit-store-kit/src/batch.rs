@@ -79,7 +79,7 @@ impl Batch {
     }
 
     /// The names of the meters ([`MeterId::to_bytes`]), each once, in ascending order. Lock them in this order, so that no two
-    /// calls wait for each other.
+    /// calls wait for each other; if you hash them, in that of the hashes.
     pub fn names(&self) -> &[Vec<u8>] {
         &self.names
     }

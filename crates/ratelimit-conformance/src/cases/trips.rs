@@ -223,6 +223,7 @@ async fn bytes(bench: Bench) -> CaseResult {
     if bench.promises().decisions == Decisions::Conservative {
         return Err(Failure::not_applicable("the store has to read the whole log"));
     }
+    bench.sends_together()?;
     limiter.check("k").await?;
     let before = watched.proxy.quiet().await;
     limiter.check("k").await?;

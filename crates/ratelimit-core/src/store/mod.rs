@@ -54,8 +54,10 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 ///
 /// ## One round trip
 /// On an [exact](Decisions::Exact) store, each set of claims takes one request and one response, even the first set after
-/// connecting. Other stores may take more; their documentation says how many. The number of retries is bounded, and no call
-/// takes longer than the store's time limit.
+/// connecting. A store on a server that can only lock rows is exact as well, and takes two: one to lock and read, one to write.
+/// Stores with other promises may take more, too. The documentation of a store says how many it takes, and its subject in the
+/// conformance suite declares it (`Space::sends_together`). The number of retries is bounded, and no call takes longer than the
+/// store's time limit.
 ///
 /// ## Keys are opaque
 /// A key is any bytes of any length. Two different [`MeterId`](crate::MeterId)s never share a meter, and a key cannot
