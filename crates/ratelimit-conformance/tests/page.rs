@@ -86,7 +86,10 @@ fn the_page_lists_all_cases_and_broken_stores() {
         std::fs::rename(path().with_extension("new"), path()).unwrap();
         return;
     }
-    assert!(page == expected, "docs/internals/conformance-cases.md is stale: RATELIMIT_WRITE_PAGE=1 writes its lists anew");
+    assert!(
+        page == expected,
+        "docs/internals/conformance-cases.md is stale: RATELIMIT_WRITE_PAGE=1 writes its lists anew"
+    );
 }
 
 #[test]
