@@ -103,7 +103,7 @@ fn queries_group_and_select_by_labels_that_their_metrics_have() {
 
 #[test]
 fn the_pages_for_operators_name_every_metric() {
-    let pages = [read("docs/kubernetes.md"), read("docs/when-the-store-is-away.md")].concat();
+    let pages = [read("docs/operations.md"), read("docs/when-the-store-is-away.md")].concat();
     let named = names(&pages);
     let missing: Vec<String> = published().into_iter().filter(|name| !named.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
