@@ -16,6 +16,7 @@ use ratelimit_tower::{KeySource, PeerAddress, RateLimitLayer};
 use serde_json::Value;
 use tower::ServiceExt as _;
 
+/// Long periods, so that none ends during a test.
 const FILE: &str = r#"
 [client]
 ipv4_prefix = 24
@@ -23,12 +24,12 @@ ipv4_prefix = 24
 [[policies]]
 name = "address"
 key = "address"
-limit = ["100/min fixed", "500/h fixed"]
+limit = ["100/30d fixed", "500/60d fixed"]
 
 [[policies]]
 name = "user"
 key = "header:x-user"
-limit = "200/h fixed"
+limit = "200/30d fixed"
 
 [[policies]]
 name = "customer"
@@ -37,18 +38,18 @@ key = "api-key:x-api-key"
 [[policies]]
 name = "tenant"
 key = "tenant"
-limit = "300/h fixed"
+limit = "300/30d fixed"
 
 [[policies]]
 name = "both"
 key = ["address", "path"]
-limit = "400/h fixed"
+limit = "400/30d fixed"
 
 [plans.free]
-customer = "10/d fixed"
+customer = "10/30d fixed"
 
 [plans.paid]
-customer = "1000/d fixed"
+customer = "1000/30d fixed"
 "#;
 
 struct File {
@@ -85,7 +86,7 @@ impl File {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_is_found_by_what_each_policy_counts_by() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let (url, namespace, file) = (server.url(), namespace("http"), File::new(FILE));
+    let (url, namespace, file) = (&*server.patient_url(), namespace("http"), File::new(FILE));
     let provided = Provided::default().key("tenant", KeySource::function(|_| Some("t1")));
     let config = Config::from_toml_with(FILE, "limits.toml", &provided).unwrap();
     let store = RedisStore::connect(url).await.unwrap();
@@ -100,18 +101,18 @@ async fn a_client_is_found_by_what_each_policy_counts_by() {
     }
     let hash = "sha256:1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0";
     for (arguments, key, shown, limits) in [
-        (&["--policy", "address"][..], "192.0.2.99", "192.0.2.0/24", &["100/min fixed", "500/h fixed"][..]),
+        (&["--policy", "address"][..], "192.0.2.99", "192.0.2.0/24", &["100/30d fixed", "500/60d fixed"][..]),
         (
             &["--policy", "address", "--plan", "free"],
             "192.0.2.0/24",
             "192.0.2.0/24",
-            &["100/min fixed", "500/h fixed"],
+            &["100/30d fixed", "500/60d fixed"],
         ),
-        (&["--policy", "user"], "Zoë", "Zoë", &["200/h fixed"]),
-        (&["--policy", "customer", "--plan", "free"], "s3cret", hash, &["10/d fixed"]),
-        (&["--policy", "customer", "--plan", "paid"], hash, hash, &["1000/d fixed"]),
-        (&["--policy", "tenant"], "t1", "t1", &["300/h fixed"]),
-        (&["--policy", "both"], "192.0.2.1 + /search", "192.0.2.0/24 + /search", &["400/h fixed"]),
+        (&["--policy", "user"], "Zoë", "Zoë", &["200/30d fixed"]),
+        (&["--policy", "customer", "--plan", "free"], "s3cret", hash, &["10/30d fixed"]),
+        (&["--policy", "customer", "--plan", "paid"], hash, hash, &["1000/30d fixed"]),
+        (&["--policy", "tenant"], "t1", "t1", &["300/30d fixed"]),
+        (&["--policy", "both"], "192.0.2.1 + /search", "192.0.2.0/24 + /search", &["400/30d fixed"]),
     ] {
         let cli = file.cli(url, &namespace, arguments);
         let ran = cli.run(&["peek", key, "--json"]);

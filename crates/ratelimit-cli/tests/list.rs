@@ -19,20 +19,21 @@ const ALL: &str = "1000000";
 async fn on_redis() {
     let server = Testbed::from_env().redis().await.unwrap();
     let store = Arc::new(RedisStore::connect(&server.patient_url()).await.unwrap());
-    lists(server.url(), store).await;
+    lists(&server.patient_url(), store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_redis_cluster() {
     let cluster = Testbed::from_env().redis_cluster().await.unwrap();
-    let store = Arc::new(RedisStore::connect(&format!("{}?timeout=60s", cluster.url())).await.unwrap());
-    lists(&cluster.url(), store).await;
+    let url = format!("{}?timeout=60s", cluster.url());
+    let store = Arc::new(RedisStore::connect(&url).await.unwrap());
+    lists(&url, store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgres() {
     let server = Testbed::from_env().postgres().await.unwrap();
-    let url = format!("{}?schema=cli_list_{}", server.url(), std::process::id());
+    let url = format!("{}?schema=cli_list_{}&timeout=60s", server.url(), std::process::id());
     let store = Arc::new(PostgresStore::connect(&url).await.unwrap());
     lists(&url, store).await;
 }
@@ -40,7 +41,7 @@ async fn on_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_the_primary_that_sentinels_watch() {
     let sentinels = Testbed::from_env().redis_sentinel(Duration::from_secs(60)).await.unwrap();
-    let url = format!("{}?timeout=5s", sentinels.url());
+    let url = format!("{}?timeout=60s", sentinels.url());
     let store = Arc::new(RedisStore::connect(&url).await.unwrap());
     lists(&url, store).await;
 }
@@ -56,7 +57,7 @@ async fn lists(url: &str, store: Store) {
         let limiter = RateLimiter::new(store.clone(), limits).with_namespace(namespace);
         limiter.charge(Request::new(key).cost(units)).await.unwrap();
     };
-    let limits = "100/h fixed; 10/d log";
+    let limits = "100/30d fixed; 10/d log";
     let cli = Cli::on(url, &own, limits);
     let nothing = cli.run(&["list", "--scan", ALL]);
     assert!(nothing.stdout.contains("No key has used anything under these limits; check"), "{nothing:?}");
@@ -64,7 +65,7 @@ async fn lists(url: &str, store: Store) {
     charge(&own, limits, b"half", 5).await; // 5 of 10 in the log
     charge(&own, limits, b"full", 10).await;
     charge(&own, limits, b"little", 1).await;
-    charge(&own, "100/h fixed", b"window only \x1b[2J", 97).await;
+    charge(&own, "100/30d fixed", b"window only \x1b[2J", 97).await;
     charge(&own, "7/min", b"another limit", 7).await;
     charge(&other, limits, b"another namespace", 10).await;
     charge(&own, limits, &[b'x'; 300], 10).await;
@@ -84,7 +85,10 @@ async fn lists(url: &str, store: Store) {
     let table = rows(&top);
     assert_eq!(table[0], ["LIMIT", "USED", "REMAINING", "RESET IN", "RETRY AFTER", "KEY"]);
     assert_eq!([&table[1][..3], &table[1][5..]].concat(), ["10/d log", "10", "0", "full"]);
-    assert_eq!([&table[2][..3], &table[2][5..]].concat(), ["100/h fixed", "97", "3", "window only \\x1b[2J"]);
+    assert_eq!(
+        [&table[2][..3], &table[2][5..]].concat(),
+        ["100/30d fixed", "97", "3", "window only \\x1b[2J"]
+    );
     assert!(top.contains("4 keys have used something under these limits; the 2 nearest are shown."), "{top}");
     assert!(top.contains("names are digests of long keys"), "{top}");
     assert!(!top.contains('\x1b'));

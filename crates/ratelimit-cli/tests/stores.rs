@@ -7,25 +7,25 @@ use ratelimit_core::{Limits, RateLimiter, Request};
 use ratelimit_testbed::Testbed;
 use serde_json::{Value, json};
 
-const LIMITS: &str = "100/h fixed; 10/h burst 5; 7/d log name daily";
+const LIMITS: &str = "100/30d fixed; 10/h burst 5; 7/d log name daily";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_redis() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let url = format!("{}?prefix=cli:&timeout=5s", server.url());
+    let url = format!("{}?prefix=cli:&timeout=60s", server.url());
     all_commands(&url).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_redis_cluster() {
     let cluster = Testbed::from_env().redis_cluster().await.unwrap();
-    all_commands(&format!("{}?timeout=5s", cluster.url())).await;
+    all_commands(&format!("{}?timeout=60s", cluster.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_postgres() {
     let server = Testbed::from_env().postgres().await.unwrap();
-    let url = format!("{}?schema=cli {}&timeout=5s", server.url(), std::process::id());
+    let url = format!("{}?schema=cli {}&timeout=60s", server.url(), std::process::id());
     // The program uses the tables of the service and makes none.
     let limits = Cli::on(&url, "", "1/s");
     limits.run(&["peek", "k"]).fails(1, &["are missing; run PostgresStore::migrate()"]);
@@ -36,7 +36,7 @@ async fn on_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn on_memcached() {
     let server = Testbed::from_env().memcached().await.unwrap();
-    all_commands(&format!("{}?timeout=5s", server.url())).await;
+    all_commands(&format!("{}?timeout=60s", server.url())).await;
 }
 
 /// The used and the remaining units of each limit.
@@ -56,7 +56,7 @@ async fn limits_that_nobody_uses(url: &str) {
         limiter.charge(Request::new(key).cost(9)).await.unwrap();
     };
     let key = &namespace("client");
-    charge(&own, "3/min; 9/d log", key).await;
+    charge(&own, "3/h; 9/d log", key).await;
     charge(&other, "5/h burst 5", key).await;
     charge(&other, "7/h fixed", &format!("{key} of another client")).await;
     let listed = |found: &[(&str, &str)]| {
@@ -75,7 +75,7 @@ async fn limits_that_nobody_uses(url: &str) {
         assert_eq!(found["elsewhere"], json!({"meters": [], "complete": false}));
         return;
     }
-    let all = [(&*own, "log:1d"), (&*own, "sliding:1min"), (&*other, "bucket:1h")];
+    let all = [(&*own, "log:1d"), (&*own, "sliding:1h"), (&*other, "bucket:1h")];
     let mut expected = listed(&all);
     expected.sort_by_key(|place| place.to_string());
     let mut meters = found["elsewhere"]["meters"].as_array().unwrap().clone();
@@ -89,7 +89,7 @@ async fn limits_that_nobody_uses(url: &str) {
     let nobody = cli.run(&["peek", "nobody else's key"]).stdout;
     assert!(nobody.contains("The store has no other count of this key."), "{nobody}");
     // Not if they are used.
-    let used = Cli::on(url, &own, "3/min; 8/d log");
+    let used = Cli::on(url, &own, "3/h; 8/d log");
     assert!(used.run(&["peek", key, "--json"]).only_json()["elsewhere"].is_null());
     assert!(!used.run(&["peek", key]).stdout.contains("Nobody"));
 }
@@ -126,7 +126,7 @@ async fn all_commands(url: &str) {
     let [window, bucket, log] = &status["limits"].as_array().unwrap()[..] else { panic!("{status}") };
     assert_eq!(
         (&window["quota"], &window["burst"], &window["period_seconds"]),
-        (&json!(100), &Value::Null, &json!(3600.0))
+        (&json!(100), &Value::Null, &json!(2_592_000.0))
     );
     assert_eq!((&bucket["quota"], &bucket["burst"], &log["name"]), (&json!(10), &json!(5), &json!("daily")));
     let seconds = |row: &Value, name: &str| row[name].as_f64().unwrap();
@@ -141,7 +141,7 @@ async fn all_commands(url: &str) {
     let table = rows(&table.stdout);
     assert_eq!(table[0], ["a b"]);
     assert_eq!(table[1], ["LIMIT", "QUOTA", "BURST", "USED", "REMAINING", "RESET IN", "RETRY AFTER"]);
-    assert_eq!(table[2][..5], ["100/h fixed", "100", "-", "5", "95"].map(str::to_owned));
+    assert_eq!(table[2][..5], ["100/30d fixed", "100", "-", "5", "95"].map(str::to_owned));
     assert_eq!(table[3][..5], ["10/h burst 5", "10", "5", "5", "0"].map(str::to_owned));
     assert_eq!((&*table[2][6], &table[6][0]), ("0", &"other".to_owned()));
     assert_eq!(cli.run(&["peek", "a b", "--exit-code"]).code, 3);
@@ -161,7 +161,7 @@ async fn all_commands(url: &str) {
     assert_eq!((&charged["charged"], &charged["key"]), (&json!(90), &json!("a b")));
     // A log keeps no more units than it admits.
     assert_eq!(counts(&charged), [(95, 5), (95, 0), (7, 0)]);
-    let lowered = Cli::on(url, &namespace, "50/h fixed").run(&["peek", "a b", "--json"]).only_json();
+    let lowered = Cli::on(url, &namespace, "50/30d fixed").run(&["peek", "a b", "--json"]).only_json();
     assert_eq!(counts(&lowered), [(95, 0)], "a limit that was lowered");
     let decision = limiter.peek(Request::new("a b")).await.unwrap();
     assert_eq!(decision.each().map(|status| status.remaining()).collect::<Vec<_>>(), [5, 0, 0]);
@@ -192,7 +192,7 @@ async fn all_commands(url: &str) {
     let table = cli.run(&["reset", "-y", "a b"]).stdout;
     assert_eq!(
         rows(&table)[1..3],
-        [["LIMIT", "USED BEFORE", "USED NOW", "REMAINING"], ["100/h fixed", "1", "0", "100"]]
+        [["LIMIT", "USED BEFORE", "USED NOW", "REMAINING"], ["100/30d fixed", "1", "0", "100"]]
     );
 }
 

@@ -21,7 +21,7 @@ async fn buckets_and_logs_are_seen_and_windows_are_said_to_be_of_synced() {
     limiter.charge(Request::new("a").cost(3)).await.unwrap();
     sync().await;
 
-    let cli = Cli::on(server.url(), &own, limits);
+    let cli = Cli::on(&server.patient_url(), &own, limits);
     let used = |row: &Value| row["used"].as_u64().unwrap();
     let peek = || {
         let peeked = cli.run(&["peek", "a", "--json"]).only_json();

@@ -69,12 +69,12 @@ impl Drop for OnTerminal {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_asks_first() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let cli = Cli::on(server.url(), &namespace("terminal"), "10/h fixed");
+    let cli = Cli::on(&server.patient_url(), &namespace("terminal"), "10/30d fixed");
     let used = || cli.run(&["peek", "k1", "--json"]).only_json()["limits"][0]["used"].as_u64().unwrap();
     assert_eq!(cli.run(&["charge", "k1", "3"]).code, 0);
     for (answer, code, left) in [("\n", 1, 3), ("no\n", 1, 3), ("yesterday\n", 1, 3), ("y\n", 0, 0)] {
         let mut reset = OnTerminal::start(&cli, &["reset", "k1", "k2"]);
-        reset.wait_for("Forget what k1, k2 has used under 10/h fixed? [y/N] ");
+        reset.wait_for("Forget what k1, k2 has used under 10/30d fixed? [y/N] ");
         assert_eq!(used(), 3);
         reset.type_in(answer);
         reset.wait_for(if code == 0 { "USED BEFORE" } else { "nothing was reset" });
@@ -85,7 +85,7 @@ async fn a_reset_asks_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_redraws_the_screen() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let cli = Cli::on(server.url(), &namespace("terminal"), "10/h fixed");
+    let cli = Cli::on(&server.patient_url(), &namespace("terminal"), "10/30d fixed");
     let mut watch = OnTerminal::start(&cli, &["watch", "k", "--interval", "0.1"]);
     watch.wait_for("\x1b[H\x1b[2J");
     let first = watch.wait_for("\x1b[H\x1b[2J");

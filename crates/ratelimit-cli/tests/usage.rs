@@ -108,7 +108,7 @@ fn wrong_usage_is_code_2() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_a_reset_needs_yes() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let cli = Cli::on(server.url(), &common::namespace("usage"), "10/h");
+    let cli = Cli::on(&server.patient_url(), &common::namespace("usage"), "10/h");
     assert_eq!(cli.run(&["charge", "k", "3"]).code, 0);
     cli.run(&["reset", "k"]).fails(2, &["the standard input is not a terminal: add --yes"]);
     assert_eq!(cli.run(&["peek", "k", "--json"]).only_json()["limits"][0]["used"], 3);
@@ -118,7 +118,7 @@ async fn without_a_terminal_a_reset_needs_yes() {
 async fn the_address_may_be_in_the_environment_and_help_does_not_show_it() {
     let server = Testbed::from_env().redis().await.unwrap();
     let cli = Cli::new(&["--limits", "10/h", "--namespace", &common::namespace("env")]);
-    let output = cli.command(&["peek", "k"]).env("RATELIMIT_STORE", server.url()).output().unwrap();
+    let output = cli.command(&["peek", "k"]).env("RATELIMIT_STORE", server.patient_url()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let help = cli.command(&["--help"]).env("RATELIMIT_STORE", "redis://:s3cret@h").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
@@ -128,7 +128,7 @@ async fn the_address_may_be_in_the_environment_and_help_does_not_show_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn any_bytes_can_be_a_key() {
     let server = Testbed::from_env().redis().await.unwrap();
-    let cli = Cli::on(server.url(), &common::namespace("bytes"), "10/h");
+    let cli = Cli::on(&server.patient_url(), &common::namespace("bytes"), "10/h");
     assert_eq!(cli.run(&["--escaped", "charge", "\\xff\\\\\\x1b", "3"]).code, 0);
     let peeked = cli.run(&["--escaped", "peek", "\\xff\\\\\\x1b", "--json"]).only_json();
     assert_eq!((&peeked["key"], &peeked["limits"][0]["used"]), (&"\\xff\\\\\\x1b".into(), &3.into()));
@@ -144,7 +144,7 @@ async fn a_watch_goes_on_when_the_server_is_back() {
     let settings =
         Settings { addresses: Default::default(), only: Some(Way::Process), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
-    let cli = Cli::on(&format!("{}?timeout=300ms", server.url()), "", "10/h");
+    let cli = Cli::on(&server.patient_url(), "", "10/h");
     let mut watch = cli.start(&["watch", "k", "--interval", "0.1", "--json"]);
     assert!(watch.line().contains("\"remaining\":10"));
     server.kill().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_watch_goes_on_when_the_server_is_back() {
 async fn what_was_done_is_said_even_if_the_status_cannot_be_read() {
     let server = Testbed::from_env().redis().await.unwrap();
     let namespace = common::namespace("cut");
-    let direct = Cli::on(server.url(), &namespace, "100/h");
+    let direct = Cli::on(&server.patient_url(), &namespace, "100/h");
     // Now the server has the script, and each call is one request.
     assert_eq!(direct.run(&["charge", "k3y", "3"]).code, 0);
     let address = server.url().strip_prefix("redis://").unwrap().trim_end_matches('/').to_owned();
@@ -180,7 +180,7 @@ async fn what_was_done_is_said_even_if_the_status_cannot_be_read() {
 /// Returns its URL.
 fn cutter(server: String, text: &'static str, count: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let url = format!("redis://{}/?timeout=60s", listener.local_addr().unwrap());
     let seen = Arc::new(AtomicUsize::new(0));
     thread::spawn(move || {
         for client in listener.incoming() {

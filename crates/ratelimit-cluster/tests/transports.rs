@@ -4,11 +4,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_cluster::{PostgresTransport, RedisTransport, Transport};
+use ratelimit_cluster::{PostgresTransport, RedisTransport, Transport, TransportError};
 use ratelimit_testbed::{Postgres, Redis, Server, Testbed};
 use tokio::time::{sleep, timeout};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The time limit of calls that fail.
+const BRIEF: Duration = Duration::from_secs(2);
+
+/// A transport: its time limit for connecting may pass on a busy machine.
+async fn connected<T>(connect: impl AsyncFn() -> Result<T, TransportError>) -> T {
+    let connected = async {
+        loop {
+            match connect().await {
+                Ok(transport) => return transport,
+                Err(error) => println!("not yet: {error}"),
+            }
+        }
+    };
+    timeout(PATIENCE, connected).await.expect("no connection")
+}
 
 fn message(number: u8, length: usize) -> Arc<[u8]> {
     (0..length).map(|place| u8::try_from(place % 251).unwrap() ^ number).collect()
@@ -68,16 +84,21 @@ async fn sending_to_a_frozen_server_times_out<T: Transport>(nodes: &[T; 3], serv
     assert!(sent.expect("no time limit").is_err());
     while timeout(PATIENCE, nodes[1].receive()).await.expect("it waits for a frozen server").is_ok() {}
     server.thaw().await.unwrap();
-    nodes[0].send(&[message(3, 3)]).await.unwrap();
+    // The connection to the frozen server is noticed to be broken by the call that uses it.
+    let sent = async { while nodes[0].send(&[message(3, 3)]).await.is_err() {} };
+    timeout(PATIENCE, sent).await.expect("no message is sent");
     while next_message(&nodes[2]).await != message(3, 3) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_delivers_all_messages_through_failures() {
     let server = Testbed::from_env().redis_with(Redis::default()).await.unwrap();
-    let connect = |channel| RedisTransport::connect(server.url(), channel);
-    let nodes = [connect("a").await.unwrap(), connect("a").await.unwrap(), connect("a").await.unwrap()];
-    every_node_receives_all_messages(&nodes, &connect("b").await.unwrap()).await;
+    let connect =
+        async |channel| connected(async || RedisTransport::connect(server.url(), channel).await).await;
+    let nodes = [connect("a").await, connect("a").await, connect("a").await];
+    let patient = nodes.map(|node| node.with_timeout(PATIENCE));
+    every_node_receives_all_messages(&patient, &connect("b").await.with_timeout(PATIENCE)).await;
+    let nodes = patient.map(|node| node.with_timeout(BRIEF));
     sending_to_a_frozen_server_times_out(&nodes, &server).await;
     messages_arrive_again_after_a_restart(&nodes, &server).await;
 }
@@ -86,13 +107,13 @@ async fn redis_delivers_all_messages_through_failures() {
 async fn postgres_delivers_all_messages_through_failures() {
     let server = Testbed::from_env().postgres_with(Postgres::default()).await.unwrap();
     // A name that SQL would have to quote.
-    let connect = |channel| PostgresTransport::connect(server.url(), channel);
-    let nodes = [
-        connect("Limits \"a\"").await.unwrap(),
-        connect("Limits \"a\"").await.unwrap(),
-        connect("Limits \"a\"").await.unwrap(),
-    ];
-    every_node_receives_all_messages(&nodes, &connect("b").await.unwrap()).await;
+    let name = "Limits \"a\"";
+    let connect =
+        async |channel| connected(async || PostgresTransport::connect(server.url(), channel).await).await;
+    let nodes = [connect(name).await, connect(name).await, connect(name).await];
+    let patient = nodes.map(|node| node.with_timeout(PATIENCE));
+    every_node_receives_all_messages(&patient, &connect("b").await.with_timeout(PATIENCE)).await;
+    let nodes = patient.map(|node| node.with_timeout(BRIEF));
     sending_to_a_frozen_server_times_out(&nodes, &server).await;
     messages_arrive_again_after_a_restart(&nodes, &server).await;
 }
@@ -107,7 +128,7 @@ async fn connection_errors_do_not_contain_the_password() {
         let error = RedisTransport::connect(url, "a").await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("wrong-secret"), "{error:?}");
     }
-    let node = RedisTransport::connect(redis.url(), "a").await.unwrap();
+    let node = connected(async || RedisTransport::connect(redis.url(), "a").await).await;
     assert!(!format!("{node:?}").contains("hunter2"));
     for url in ["postgres://u:wrong-secret@127.0.0.1:1/x", "nothing://u:wrong-secret@"] {
         let error = PostgresTransport::connect(url, "a").await.unwrap_err();

@@ -11,13 +11,17 @@ use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, Limit, MeterId, Mode, StoreError, Timestamp,
 };
 use ratelimit_redis::{RedisConfig, RedisStore};
+use ratelimit_testbed::{SlowProxy, at_some_scale};
 use tokio::net::{TcpListener, TcpStream};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const ALL: u64 = 1_000_000;
 
+/// No machine is so busy that a call takes longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 async fn connect(url: &str, connections: usize) -> RedisStore {
-    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(5)).connections(connections);
+    let config = RedisConfig::from_url(url).unwrap().timeout(PATIENCE).connections(connections);
     RedisStore::connect_with(config).await.unwrap()
 }
 
@@ -36,11 +40,24 @@ struct Outcome {
     not_charged: AtomicU64,
 }
 
+impl Outcome {
+    /// Waits until another call was answered.
+    async fn next_answer(&self) {
+        let before = self.charged.load(Ordering::SeqCst);
+        let answered = async {
+            while self.charged.load(Ordering::SeqCst) == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, answered).await.expect("no call is answered any more");
+    }
+}
+
 /// Runs calls in six tasks until `trouble` is over.
 async fn under_load(
     store: &RedisStore,
     text: &'static str,
-    trouble: impl Future<Output = ()>,
+    trouble: impl AsyncFnOnce(&Outcome),
 ) -> Arc<Outcome> {
     let (outcome, over) = (Arc::<Outcome>::default(), Arc::<AtomicBool>::default());
     let task = |_| {
@@ -62,7 +79,7 @@ async fn under_load(
         })
     };
     let tasks: Vec<_> = (0..6).map(task).collect();
-    trouble.await;
+    trouble(&outcome).await;
     over.store(true, Ordering::SeqCst);
     for task in tasks {
         task.await.unwrap();
@@ -79,10 +96,10 @@ async fn scripts_forgotten_under_load_are_sent_again() {
     let server = Server::start(&[]).await;
     for (text, connections) in [("", 1), ("fixed", 3)] {
         let store = connect(&server.url(), connections).await;
-        let outcome = under_load(&store, text, async {
+        let outcome = under_load(&store, text, async |outcome| {
             for _ in 0..40 {
                 assert!(server.say("SCRIPT FLUSH").contains("OK"));
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                outcome.next_answer().await;
             }
         });
         let outcome = outcome.await;
@@ -97,10 +114,10 @@ async fn cut_connections_are_replaced_under_load() {
     let server = Server::start(&[]).await;
     for (text, connections) in [("", 1), ("fixed", 3)] {
         let store = connect(&server.url(), connections).await;
-        let outcome = under_load(&store, text, async {
+        let outcome = under_load(&store, text, async |outcome| {
             for _ in 0..40 {
                 server.say("CLIENT KILL TYPE normal SKIPME yes");
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                outcome.next_answer().await;
             }
         });
         let outcome = outcome.await;
@@ -108,7 +125,6 @@ async fn cut_connections_are_replaced_under_load() {
             [&outcome.charged, &outcome.unknown].map(|count| count.load(Ordering::SeqCst));
         let used = used(&store, text).await;
         println!("{charged} charged, {unknown} unknown, {used} used");
-        assert!(charged > 40, "only {charged} answers between the cuts");
         assert!((charged..=charged + unknown).contains(&used), "{used} of {charged} and {unknown}");
     }
 }
@@ -219,14 +235,23 @@ async fn dropped_calls_do_not_close_a_connection_that_answers() {
 #[tokio::test]
 async fn a_call_that_waited_for_the_connection_does_not_close_it() {
     let server = Server::start(&[]).await;
-    // Connecting takes three round trips, so little time is left for the first call.
-    let (timeout, trip) = (Duration::from_millis(3_000), Duration::from_millis(800));
     let address = (std::net::Ipv4Addr::LOCALHOST, server.port).into();
-    let proxy = ratelimit_testbed::SlowProxy::start(address, trip).await.unwrap();
-    let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap().timeout(timeout);
-    let store = RedisStore::lazy(config).unwrap();
-    let error = send_claim(&store, "", Mode::Charge).await.unwrap_err();
-    assert_eq!(error.applied(), Applied::Unknown, "it was not sent: {error}");
-    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
-    assert_eq!(proxy.accepted(), 1);
+    at_some_scale(async |scale| {
+        // Connecting takes three round trips, so little time is left for the first call.
+        let [timeout, trip] = [3_000, 800].map(|millis| Duration::from_millis(millis) * scale);
+        let proxy = SlowProxy::start(address, trip).await.unwrap();
+        let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap().timeout(timeout);
+        let store = RedisStore::lazy(config).unwrap();
+        let error = send_claim(&store, "", Mode::Charge).await.unwrap_err();
+        if error.applied() != Applied::Unknown {
+            return Err(format!("it was not sent: {error}"));
+        }
+        let second = send_claim(&store, "", Mode::Charge).await.map_err(|error| error.to_string())?;
+        assert!(second.charged);
+        match proxy.accepted() {
+            1 => Ok(()),
+            connections => Err(format!("{connections} connections")),
+        }
+    })
+    .await;
 }

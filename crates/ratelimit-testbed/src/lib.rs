@@ -79,7 +79,7 @@ pub use group::Group;
 pub use memcached::Memcached;
 pub use obtain::Testbed;
 pub use other_versions::{OtherVersion, POSTGRES_VERSIONS, REDIS_VERSIONS};
-pub use paced::paced;
+pub use paced::{at_some_scale, paced};
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::Postgres;

@@ -1,8 +1,30 @@
-//! Calls at a steady pace, whether or not earlier ones have ended.
+//! Calls at a steady pace, whether or not earlier ones have ended, and trials that a busy machine does not fail.
 
 use std::time::Duration;
 
 use tokio::time::interval;
+
+/// How slowly a trial runs, in turn.
+const SCALES: [u32; 4] = [1, 2, 4, 8];
+
+/// Runs a trial with all of its times multiplied by 1, and if it fails by 2, 4 and 8: a busy machine adds delays of its own,
+/// which matter less the slower everything else is. A store that behaves wrongly fails at each of them.
+///
+/// # Panics
+/// If all of them fail.
+pub async fn at_some_scale(trial: impl AsyncFn(u32) -> Result<(), String>) {
+    let mut failures = Vec::new();
+    for scale in SCALES {
+        match trial(scale).await {
+            Ok(()) => return,
+            Err(failure) => {
+                println!("at scale {scale}: {failure}");
+                failures.push(failure);
+            }
+        }
+    }
+    panic!("at all scales: {failures:#?}");
+}
 
 /// Begins `number` calls, one each time `pace` has passed, as tasks. Returns their outputs in the order in which they began.
 ///

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Transport, TransportError};
 
-/// The time limit of a call.
+/// The time limit of a call, unless another one is set.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// After this time without a message, a query checks whether the server is still there.
@@ -52,6 +52,7 @@ pub struct PostgresTransport {
     options: PgConnectOptions,
     channel: String,
     address: String,
+    timeout: Duration,
     notifier: Mutex<Option<PgConnection>>,
     listener: Mutex<Option<PgListener>>,
 }
@@ -96,9 +97,16 @@ impl PostgresTransport {
         let options = options.disable_statement_logging();
         let address = format!("{}:{}", options.get_host(), options.get_port());
         let (notifier, listener) = (Mutex::default(), Mutex::default());
-        let transport = Self { options, channel, address, notifier, listener };
+        let transport = Self { options, channel, address, timeout: TIMEOUT, notifier, listener };
         *transport.listener.lock().await = Some(transport.listen().await?);
         Ok(transport)
+    }
+
+    /// Sets the time limit of a call; 2 s by default. [`connect`](Self::connect) has the default.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     /// A listener with its own connection, which is closed with it.
@@ -119,7 +127,7 @@ impl PostgresTransport {
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, TransportError> {
-        match timeout(TIMEOUT, call).await {
+        match timeout(self.timeout, call).await {
             Ok(outcome) => outcome.map_err(|error| self.failure(&error)),
             Err(_) => {
                 Err(TransportError::new("postgres", "no answer within the time limit").at(&self.address))
@@ -187,7 +195,7 @@ impl Transport for PostgresTransport {
                 Ok(_) => *listener = None,
                 Err(_) => {
                     let look = sqlx::query("SELECT 1");
-                    if !matches!(timeout(TIMEOUT, look.execute(&mut *current)).await, Ok(Ok(_))) {
+                    if !matches!(timeout(self.timeout, look.execute(&mut *current)).await, Ok(Ok(_))) {
                         *listener = None;
                     }
                 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{Transport, TransportError};
 use crate::table::lock;
 
-/// The time limit of a call.
+/// The time limit of a call, unless another one is set.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// After this time without a message, a ping checks whether the server is still there. If this node has sent a message in
@@ -49,6 +49,7 @@ pub struct RedisTransport {
     client: Client,
     channel: String,
     address: String,
+    timeout: Duration,
     publisher: Mutex<Option<MultiplexedConnection>>,
     subscriber: Mutex<Option<(PubSubSink, PubSubStream)>>,
     /// When the first message was sent after which none has been received.
@@ -66,10 +67,18 @@ impl RedisTransport {
         let address = info.addr().to_string();
         let client = Client::open(info).map_err(|error| failure(&error).at(&address))?;
         let (publisher, subscriber, unheard) = Default::default();
-        let transport = Self { client, channel: channel.into(), address, publisher, subscriber, unheard };
+        let (channel, timeout) = (channel.into(), TIMEOUT);
+        let transport = Self { client, channel, address, timeout, publisher, subscriber, unheard };
         transport.send(&[]).await?;
         *transport.subscriber.lock().await = Some(transport.subscribe().await?);
         Ok(transport)
+    }
+
+    /// Sets the time limit of a call; 2 s by default. [`connect`](Self::connect) has the default.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     async fn subscribe(&self) -> Result<(PubSubSink, PubSubStream), TransportError> {
@@ -113,7 +122,7 @@ impl RedisTransport {
         &self,
         call: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, TransportError> {
-        match timeout(TIMEOUT, call).await {
+        match timeout(self.timeout, call).await {
             Ok(outcome) => outcome.map_err(|error| failure(&error).at(&self.address)),
             Err(_) => Err(TransportError::new("redis", "no answer within the time limit").at(&self.address)),
         }
@@ -175,7 +184,7 @@ impl Transport for RedisTransport {
                 }
                 Ok(None) => *subscriber = None,
                 Err(_) => {
-                    let is_there = timeout(TIMEOUT, sink.ping::<Value>()).await;
+                    let is_there = timeout(self.timeout, sink.ping::<Value>()).await;
                     if !matches!(is_there, Ok(Ok(_))) || self.is_deaf() {
                         *subscriber = None;
                         *lock(&self.unheard) = None;
