@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
@@ -15,6 +15,7 @@ use ratelimit_memcached::{Distribution, MemcachedConfig, MemcachedStore};
 use ratelimit_memcached::{MemcacheManager, MemcachePool};
 use ratelimit_testbed::{Asked, Group, Testbed, Unavailable};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::time::Instant;
 
 use admin::Admin;
 

@@ -153,7 +153,7 @@ pub(crate) fn unresolved(reason: &'static str) {
 
 /// Records that a list of clients does not apply to a request, because the program did not provide what it identifies
 /// clients by. The request is handled as that of any other client.
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(unused_variables))]
 pub(crate) fn unlisted(list: &str, what: &str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_unidentified_total", "policy" => list.to_owned()).increment(1);

@@ -11,7 +11,7 @@ pub(super) fn no_reloads() {
 }
 
 /// Records which content of a file is in force, since now, and which was before.
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#[cfg_attr(not(all(feature = "metrics", feature = "tracing")), allow(unused_variables))]
 pub(super) fn in_force(file: &str, hash: &str, before: Option<&str>) {
     #[cfg(feature = "metrics")]
     {
