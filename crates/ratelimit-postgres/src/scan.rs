@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
 use ratelimit_core::{MeterId, StoreError};
-
 use tokio::time::Instant;
 
 use crate::call::Argument::{BigInt, Bytes};
@@ -36,15 +35,13 @@ impl PostgresStore {
         mut visit: impl FnMut(&MeterId<'_>) + Send,
     ) -> Result<MeterScan, StoreError> {
         let mut scan = MeterScan::default();
-        let [after, before] = names_of(namespace);
-        let mut own = Range { after, before };
+        let mut own = Range::from(names_of(namespace));
         while let Some(names) = self.page(&mut own, &mut scan, most).await? {
             for id in names.iter().filter_map(|name| MeterId::from_bytes(name)) {
                 visit(&id);
             }
         }
-        let [after, before] = DIGESTS.map(<[u8]>::to_vec);
-        let mut digests = Range { after, before };
+        let mut digests = Range::from(DIGESTS.map(<[u8]>::to_vec));
         while let Some(names) = self.page(&mut digests, &mut scan, most).await? {
             scan.digests += names.len();
         }
@@ -70,8 +67,7 @@ impl PostgresStore {
     ) -> Result<MeterScan, StoreError> {
         let until = Instant::now() + within;
         let mut scan = MeterScan::default();
-        let [after, before] = all_names();
-        let mut rest = Range { after, before };
+        let mut rest = Range::from(all_names());
         for scopes in 0.. {
             let Some(name) = self.first(&rest, &mut scan).await? else { break };
             if scopes == most || Instant::now() >= until {
@@ -83,8 +79,7 @@ impl PostgresStore {
                 continue;
             };
             let id = MeterId { key, ..found };
-            let [after, before] = only_name(&name_of(&id));
-            if self.first(&Range { after, before }, &mut scan).await?.is_some() {
+            if self.first(&only_name(&name_of(&id)).into(), &mut scan).await?.is_some() {
                 visit(&id);
             }
             // After the names of this namespace and scope.
@@ -95,11 +90,18 @@ impl PostgresStore {
 
     /// The first name of a range.
     async fn first(&self, range: &Range, scan: &mut MeterScan) -> Result<Option<Vec<u8>>, StoreError> {
-        let arguments = [Bytes(range.after.clone()), Bytes(range.before.clone()), BigInt(1)];
-        let call = Call::new(Function::Names, arguments);
-        let (mut names,): (Vec<Vec<u8>>,) = self.link().run(&call, self.link().deadline()).await?;
+        let mut names = self.names(range, 1).await?;
         scan.looked_at += names.len();
         Ok(names.pop())
+    }
+
+    /// The first names of a range, at most `count`.
+    async fn names(&self, range: &Range, count: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        let count = BigInt(i64::try_from(count).unwrap_or(i64::MAX));
+        let arguments = [Bytes(range.after.clone()), Bytes(range.before.clone()), count];
+        let call = Call::new(Function::Names, arguments);
+        let (names,): (Vec<Vec<u8>>,) = self.link().run(&call, self.link().deadline()).await?;
+        Ok(names)
     }
 
     /// The next names of a range; `None` at its end, or if `most` names have been read.
@@ -111,10 +113,7 @@ impl PostgresStore {
     ) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
         let count = most.saturating_sub(scan.looked_at).min(PAGE);
         // The statement reads one name more than needed, to see whether there are more.
-        let wanted = i64::try_from(count + 1).unwrap_or(i64::MAX);
-        let arguments = [Bytes(range.after.clone()), Bytes(range.before.clone()), BigInt(wanted)];
-        let call = Call::new(Function::Names, arguments);
-        let (mut names,): (Vec<Vec<u8>>,) = self.link().run(&call, self.link().deadline()).await?;
+        let mut names = self.names(range, count + 1).await?;
         let goes_on = names.len() > count;
         names.truncate(count);
         scan.looked_at += names.len();
@@ -131,4 +130,10 @@ impl PostgresStore {
 struct Range {
     after: Vec<u8>,
     before: Vec<u8>,
+}
+
+impl From<[Vec<u8>; 2]> for Range {
+    fn from([after, before]: [Vec<u8>; 2]) -> Self {
+        Self { after, before }
+    }
 }
