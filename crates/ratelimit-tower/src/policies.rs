@@ -98,9 +98,9 @@ impl Policies {
 
     /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times. If the list
     /// identifies clients by a header, a request that has it more than once is refused as well; the answer and the log name
-    /// the header. If the program does not
-    /// provide what the list identifies clients by, such as the peer's address or an extension, the request is refused with
-    /// 500. If only some requests have it, use [`KeySource::function`](crate::KeySource::function), which returns `None` for the others.
+    /// the header. If the program does not provide what the list identifies clients by, such as the peer's address or an
+    /// extension, the request is refused with 500. If only some requests have it, use
+    /// [`KeySource::function`](crate::KeySource::function), which returns `None` for the others.
     ///
     /// If the policies are [in shadow](Self::in_shadow), it only counts and logs what it would refuse.
     #[must_use]
