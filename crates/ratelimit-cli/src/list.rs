@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{Clock as _, MAX_UNITS, Request, Timestamp};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::{Clock as _, Request, Timestamp};
 use serde::Serialize;
 
 use crate::args::ListArgs;

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use ratelimit_core::{
-    Algorithm, CheckError, Claim, Claims, Clock, CounterStore, Limit, LimitStatus, MeterId, Mode, Request,
-    Timestamp, Verdict,
-};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Verdict};
+use ratelimit_core::{Algorithm, CheckError, Clock, CounterStore, Limit, LimitStatus, Request, Timestamp};
 use serde::Serialize;
 
 use crate::subject::{Key, Limiter};

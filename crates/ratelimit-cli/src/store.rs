@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{MeterId, StoreError};
+use ratelimit_core::store::MeterId;
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_redis::RedisStore;
 use ratelimit_stores::Store;

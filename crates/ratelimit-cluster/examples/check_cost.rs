@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use ratelimit_cluster::{Leased, SyncConfig, Synced};
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Limit, ManualClock, Promises, RateLimiter, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, Limit, ManualClock, RateLimiter, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::Testbed;

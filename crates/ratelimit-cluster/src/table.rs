@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use ratelimit_core::Timestamp;
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{MeterId, Timestamp};
+use ratelimit_core::store::MeterId;
 
 const SHARDS: usize = 64;
 

@@ -8,10 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ratelimit_cluster::{Hub, InProcess, Leased, Replicated, Synced};
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_core::{
-    Answer, Claims, Clock, CounterStore, DynCounterStore, Promises, Refund, StoreError, SystemClock, Timer,
-    Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{Clock, CounterStore, DynCounterStore, StoreError, SystemClock, Timer, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{Asked, Server, Testbed, Unavailable};

@@ -2,7 +2,8 @@
 
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, ReplicaConfig, Replicated};
-use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, SyncCounterStore as _, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{Limit, SyncCounterStore as _, Timestamp};
 use ratelimit_fuzz::{Input, check_verdict, fuzz};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{LeaseConfig, Leased};
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Limit, ManualClock, MeterId, Mode, Promises, RateLimiter,
-    Refund, Request, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, Limit, ManualClock, RateLimiter, Request, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -9,10 +9,8 @@ use futures::FutureExt as _;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::Synced;
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Timestamp, Verdict,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Promises, Refund, Verdict};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated, Transport, TransportError};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
 use ratelimit_core::{
-    Answer, Claim, Claims, Clock as _, CounterStore, Limit, MAX_UNITS, ManualClock, MeterId, Mode,
-    RateLimiter, Request, SyncCounterStore, Timestamp,
+    Clock as _, CounterStore, Limit, ManualClock, RateLimiter, Request, SyncCounterStore, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

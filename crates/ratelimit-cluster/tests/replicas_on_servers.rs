@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_cluster::{PostgresTransport, RedisTransport, Replicated, Transport};
-use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, SyncCounterStore as _, SystemClock, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{Limit, SyncCounterStore as _, SystemClock, Timestamp};
 use ratelimit_testbed::{Postgres, Redis, Server, Testbed};
 use tokio::time::{sleep, timeout};
 

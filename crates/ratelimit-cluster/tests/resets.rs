@@ -8,10 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
 use ratelimit_cluster::Synced;
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Limit, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, Limit, StoreError, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);

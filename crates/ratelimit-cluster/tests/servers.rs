@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_cluster::Synced;
+use ratelimit_core::store::{Claim, MeterId, Mode, Verdict};
 use ratelimit_core::{
-    Claim, Clock as _, CounterStore, Limit, ManualClock, MeterId, Mode, RateLimiter, SyncCounterStore,
-    Timestamp, Verdict,
+    Clock as _, CounterStore, Limit, ManualClock, RateLimiter, SyncCounterStore, Timestamp,
 };
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};

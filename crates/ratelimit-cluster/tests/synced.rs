@@ -7,10 +7,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::{SyncConfig, Synced};
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, Promises, Refund,
-    StoreError, SyncCounterStore, Timestamp, Verdict,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund, Verdict};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratelimit_core::{Decisions, IntoLimits, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
+use ratelimit_core::store::{Decisions, Promises};
+use ratelimit_core::{IntoLimits, Limit, Limits, ManualClock, RateLimiter, SystemClock};
 use tokio::task::JoinSet;
 
 use crate::clock::START;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use ratelimit_core::{Decisions, Time};
+use ratelimit_core::store::{Decisions, Time};
 
 use crate::bench::Bench;
 use crate::failure::{CaseResult, Failure};

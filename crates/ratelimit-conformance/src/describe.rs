@@ -1,6 +1,7 @@
 //! How messages describe instants, keys and answers.
 
-use ratelimit_core::{Answer, Timestamp, Verdict};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::{Answer, Verdict};
 
 use crate::clock::START;
 

@@ -184,7 +184,8 @@ pub(crate) use {ensure, ensure_eq};
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_core::{Timestamp, Verdict};
+    use ratelimit_core::Timestamp;
+    use ratelimit_core::store::Verdict;
 
     use super::*;
 

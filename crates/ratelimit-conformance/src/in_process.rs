@@ -1,8 +1,7 @@
 //! A store that answers synchronously, as the suite sees it.
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Promises, Refund, StoreError, SyncCounterStore, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 /// Runs the suite on the synchronous methods of a store: each call of the suite is a call of
 /// [`claim_now`](SyncCounterStore::claim_now), [`refund_now`](SyncCounterStore::refund_now) or

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, CLOCK_SLACK, StoreError};
+use ratelimit_core::store::CLOCK_SLACK;
+use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::pause;

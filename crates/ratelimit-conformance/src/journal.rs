@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Limits, Meter, MeterId, Mode, Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claims, MeterId, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, Limits, StoreError, Timestamp};
 
 use crate::describe;
 use crate::failure::with_sources;

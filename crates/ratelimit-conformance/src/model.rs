@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Meter, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State, decide, refund};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claims, Refund};
 
 /// States in a map, decided by [`decide`].
 #[derive(Clone, Debug, Default)]

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, SyncCounterStore, Time, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use crate::model::Model;
 

@@ -8,7 +8,8 @@ use futures::StreamExt;
 use futures::stream;
 use ratelimit_conformance::broken_stores::{self, BrokenStore, Call, Flaw};
 use ratelimit_conformance::{Outcome, Subject, Suite};
-use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
+use ratelimit_core::store::Time;
+use ratelimit_core::{Clock, SystemClock, Timestamp};
 
 #[derive(Debug, Default)]
 struct NoFlaw;

@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use async_trait::async_trait;
 use ratelimit_conformance::broken_stores::{Call, Flaw, TableStore};
 use ratelimit_conformance::{BoxError, Outcome, Space, Subject, Suite};
-use ratelimit_core::{
-    Answer, Claims, Clock, CounterStore, Decisions, DynCounterStore, ErrorKind, MeterId, Promises, Refund,
-    StoreError, SystemClock, Time, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Decisions, MeterId, Promises, Refund, Time};
+use ratelimit_core::{Clock, CounterStore, DynCounterStore, ErrorKind, StoreError, SystemClock, Timestamp};
 use tokio::task::yield_now;
 
 /// A correct store that may refuse under contention.

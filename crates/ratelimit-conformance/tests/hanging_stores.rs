@@ -13,10 +13,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ratelimit_conformance::broken_stores::{Flaw, TableStore};
 use ratelimit_conformance::{BoxError, Outcome, ReferenceStore, Report, Space, Subject, Suite};
-use ratelimit_core::{
-    Answer, Claims, CounterStore, DynCounterStore, Mode, Promises, Refund, State, StoreError, Timestamp,
-    decide,
-};
+use ratelimit_core::meter::{State, decide};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, DynCounterStore, StoreError, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 

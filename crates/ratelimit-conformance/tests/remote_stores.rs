@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Outcome, ReferenceStore, Server, Space, Subject, Suite};
-use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, Decisions, DynCounterStore, ErrorKind, Meter, Mode,
-    Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Refund};
+use ratelimit_core::{Applied, CounterStore, DynCounterStore, ErrorKind, StoreError, Timestamp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot, watch};

@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 
 use crate::Timestamp;
 
-/// A store's answer to a set of [`Claims`](crate::Claims).
+/// A store's answer to a set of [`Claims`](crate::store::Claims).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the claims are admitted: each of them fits, or the charge was [forced](crate::Mode::Force).
+    /// Whether the claims are admitted: each of them fits, or the charge was [forced](crate::store::Mode::Force).
     pub admitted: bool,
-    /// Whether the store charged the claims. False after a refusal and after a [peek](crate::Mode::Peek).
+    /// Whether the store charged the claims. False after a refusal and after a [peek](crate::store::Mode::Peek).
     pub charged: bool,
     /// The time that the decision used: the caller's, or the server's own.
     pub now: Timestamp,
@@ -20,7 +20,7 @@ pub struct Answer {
 /// One verdict for each claim of an [`Answer`]; up to four are stored inline.
 pub type Verdicts = SmallVec<[Verdict; 4]>;
 
-/// A store's answer to one claim. Its figures are those of [`Meter::verdict`](crate::Meter::verdict), whatever the store.
+/// A store's answer to one claim. Its figures are those of [`Meter::verdict`](crate::meter::Meter::verdict), whatever the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Whether this claim alone fits. Unless the charge is forced, a set of claims is admitted if and only if each of

@@ -20,7 +20,7 @@ pub const MAX_PERIOD_NANOS: u64 = 3_660 * 86_400 * 1_000_000_000;
 /// The maximum number of segments of a segmented window.
 pub const MAX_SEGMENTS: u32 = 3_600;
 
-/// The maximum number of different rates at which the units of one bucket drain; see [`BucketState`](crate::BucketState).
+/// The maximum number of different rates at which the units of one bucket drain; see [`BucketState`](crate::meter::BucketState).
 pub const MAX_RATES: usize = 16;
 
 /// The maximum number of claims that can be decided together.

@@ -9,7 +9,7 @@ use crate::{MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
 pub struct Claim<'a> {
     /// The meter's name.
     pub id: MeterId<'a>,
-    /// How many units. A cost of zero charges nothing, and always fits except at a [gate](crate::Bucket::gate).
+    /// How many units. A cost of zero charges nothing, and always fits except at a [gate](crate::meter::Bucket::gate).
     pub cost: u64,
     /// How the meter counts under the present limit.
     pub meter: Meter,

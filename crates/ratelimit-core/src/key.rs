@@ -65,7 +65,7 @@ impl<'a> MeterId<'a> {
     /// Returns one byte string that names this meter and no other. [`from_bytes`](Self::from_bytes) reads it back.
     ///
     /// ```
-    /// use ratelimit_core::MeterId;
+    /// use ratelimit_core::store::MeterId;
     ///
     /// let id = MeterId { namespace: "api", scope: "sliding:60s", key: b"user:7" };
     /// assert_eq!(id.to_bytes(), b"3:api11:sliding:60suser:7");
@@ -82,7 +82,7 @@ impl<'a> MeterId<'a> {
     /// list its meters.
     ///
     /// ```
-    /// use ratelimit_core::MeterId;
+    /// use ratelimit_core::store::MeterId;
     ///
     /// let id = MeterId::from_bytes(b"3:api11:sliding:60suser:7").ok_or("not a meter")?;
     /// assert_eq!((id.namespace, id.scope, id.key), ("api", "sliding:60s", &b"user:7"[..]));

@@ -3,9 +3,12 @@
 //! Most programs use this crate through a store's crate (`ratelimit-memory`, `ratelimit-redis`, …), which re-exports
 //! it. Use it directly to write a store of your own: start at [`CounterStore`].
 //!
-//! A check works like this: [`RateLimiter`] turns limits, key and cost into [`Claims`], one for each limit. A
-//! [`CounterStore`] admits all of them or none, usually in one round trip, with the arithmetic of the [`Meter`]s. The
-//! limiter turns the store's [`Answer`] into a [`Decision`].
+//! A check works like this: [`RateLimiter`] turns limits, key and cost into [claims](store::Claims), one for each limit. A
+//! [`CounterStore`] admits all of them or none, usually in one round trip, with the arithmetic of the
+//! [meters](meter::Meter). The limiter turns the store's [answer](store::Answer) into a [`Decision`].
+//!
+//! The root of the crate has what programs that use a limiter name. Whoever writes a store finds the contract in [`store`], the
+//! arithmetic in [`meter`], and helpers in [`kit`]; [`layers`] has stores around other stores.
 //!
 //! # What this crate does not do
 //! No I/O, no threads, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`], which is also the only
@@ -33,22 +36,20 @@ pub mod layers;
 mod limit;
 mod limit_error;
 mod limiter;
-mod meter;
+pub mod meter;
 mod mode;
 pub mod prelude;
 mod random;
 mod receipt;
-mod store;
+pub mod store;
 mod time;
 
-pub use answer::{Answer, Verdict, Verdicts};
-pub use bounds::{MAX_CLAIMS, MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
-pub use claim::{Claim, Claims, InvalidClaims, Refund};
+// What users of a limiter name. Stores are written with what is in `store`, `meter` and `kit`.
 #[cfg(feature = "tokio")]
 pub use clock::TokioClock;
 pub use clock::{Clock, ManualClock, SystemClock, Timer};
 pub use decision::{Decision, LimitStatus};
-pub use key::{Key, MeterId};
+pub use key::Key;
 #[cfg(feature = "calendar")]
 pub use limit::Calendar;
 pub use limit::{Algorithm, Alignment, IntoLimits, Limit, LimitBuilder, Limits, ParseLimitError};
@@ -56,16 +57,17 @@ pub use limit_error::LimitError;
 #[cfg(feature = "tokio")]
 pub use limiter::Permit;
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};
-pub use meter::{
-    Bucket, BucketState, Charged, CorruptState, Debt, Log, LogSight, LogState, Meter, State, Window,
-    WindowState, decide, refund,
-};
-pub use mode::Mode;
-pub use store::{
-    Applied, CLOCK_SLACK, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, StoreError,
-    StoreUrl, SyncCounterStore, Time, UrlOption,
-};
+pub use store::{Applied, CounterStore, DynCounterStore, ErrorKind, StoreError, SyncCounterStore};
 pub use time::Timestamp;
+
+// What most files of this crate need.
+pub(crate) use answer::{Answer, Verdict, Verdicts};
+pub(crate) use bounds::{MAX_CLAIMS, MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
+pub(crate) use claim::{Claim, Claims, InvalidClaims, Refund};
+pub(crate) use key::MeterId;
+pub(crate) use meter::{Bucket, Log, Meter, State};
+pub(crate) use mode::Mode;
+pub(crate) use store::{Promises, Time};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::layers::{BatchConfig, Batched};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Answer, Applied, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises, RateLimiter,
-    Refund, StoreError, Timestamp,
+    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
 };
 use tokio::sync::Semaphore;
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use common::{MapStore, Random};
 use ratelimit_core::layers::{BatchConfig, Batched};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Answer, Applied, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises, RateLimiter,
-    Refund, Request, StoreError, Timestamp,
+    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
+    Timestamp,
 };
 
 const TRIPS: usize = 2;

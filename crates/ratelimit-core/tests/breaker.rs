@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use common::{AWAY, Mood, Unsteady};
 use ratelimit_core::layers::{Breaker, BreakerConfig};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Answer, Applied, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises, RateLimiter,
-    Refund, StoreError, Timestamp,
+    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

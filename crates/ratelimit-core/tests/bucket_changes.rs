@@ -1,7 +1,9 @@
 //! A bucket whose limit changes, or that several limits share, compared with its definition: a debt for each rate.
 
 use proptest::prelude::*;
-use ratelimit_core::{Bucket, MAX_RATES, Meter, Mode, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, MAX_RATES, Meter, State};
+use ratelimit_core::store::Mode;
 
 /// A claim under one of several limits.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::MapStore;
+use ratelimit_core::meter::State;
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Answer, CheckError, Claims, CounterStore, Decision, ErrorKind, LimitStatus, Limits, ManualClock,
-    Promises, RateLimiter, Refund, Request, State, StoreError, Timestamp,
+    CheckError, CounterStore, Decision, ErrorKind, LimitStatus, Limits, ManualClock, RateLimiter, Request,
+    StoreError, Timestamp,
 };
 
 type Limiter = RateLimiter<MapStore, ManualClock>;

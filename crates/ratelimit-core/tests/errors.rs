@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::io;
 
-use ratelimit_core::{
-    AcquireError, CheckError, CorruptState, ErrorKind, InvalidClaims, Limit, Limits, StoreError,
-};
+use ratelimit_core::meter::CorruptState;
+use ratelimit_core::store::InvalidClaims;
+use ratelimit_core::{AcquireError, CheckError, ErrorKind, Limit, Limits, StoreError};
 
 fn printed(error: impl Error) -> String {
     format!("{error:?}")

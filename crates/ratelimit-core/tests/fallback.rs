@@ -9,9 +9,10 @@ use std::time::Duration;
 use common::{AWAY, MapStore, Mood, Unsteady};
 use proptest::prelude::*;
 use ratelimit_core::layers::{Divided, Fallback, RefusalCache};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Applied, CheckError, Claims, CounterStore, Decision, ErrorKind, Limits,
-    ManualClock, Promises, RateLimiter, Refund, Request, StoreError, Timestamp,
+    Acquire, AcquireError, Applied, CheckError, CounterStore, Decision, ErrorKind, Limits, ManualClock,
+    RateLimiter, Request, StoreError, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

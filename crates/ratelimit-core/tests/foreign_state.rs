@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Claim, Claims, CorruptState, Limit, MAX_UNITS, Meter, MeterId, Mode, State, Timestamp, decide, refund,
-};
+use ratelimit_core::meter::{CorruptState, MAX_UNITS, Meter, State, decide, refund};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{Limit, Timestamp};
 
 const START: Timestamp = Timestamp::from_secs(1_000_020);
 

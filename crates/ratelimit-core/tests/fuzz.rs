@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Claim, Claims, Key, Limit, Limits, MAX_UNITS, Meter, MeterId, Mode, Refund, State, StoreUrl, Timestamp,
-    decide, refund,
-};
+use ratelimit_core::meter::{MAX_UNITS, Meter, State, decide, refund};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, StoreUrl};
+use ratelimit_core::{Key, Limit, Limits, Timestamp};
 use ratelimit_fuzz::{Input, any_meter, check_verdict, fuzz};
 
 #[test]

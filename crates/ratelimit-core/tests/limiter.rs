@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::MapStore;
+use ratelimit_core::meter::{MAX_UNITS, Meter};
+use ratelimit_core::store::InvalidClaims;
 use ratelimit_core::{
-    Acquire, AcquireError, CheckError, Clock, Decision, InvalidClaims, Key, Limit, Limits, MAX_UNITS,
-    ManualClock, Meter, RateLimiter, Request, Timestamp,
+    Acquire, AcquireError, CheckError, Clock, Decision, Key, Limit, Limits, ManualClock, RateLimiter,
+    Request, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

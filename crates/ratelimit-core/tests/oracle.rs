@@ -1,7 +1,9 @@
 //! The meters compared with their definitions: every admitted unit is remembered, and the rule is applied to all of them.
 
 use proptest::prelude::*;
-use ratelimit_core::{Bucket, Log, Meter, Mode, State, Timestamp, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Log, Meter, State, Window};
+use ratelimit_core::store::Mode;
 
 /// One request per step; refunds refer to an earlier one.
 #[derive(Clone, Debug)]
@@ -408,7 +410,7 @@ fn a_refund_in_steps_returns_what_has_not_drained_and_keeps_the_steps() {
 
 #[test]
 fn numbers_at_the_edges_neither_wrap_nor_panic() {
-    use ratelimit_core::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_SEGMENTS, MAX_UNITS};
+    use ratelimit_core::meter::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_SEGMENTS, MAX_UNITS};
     let year = 365 * 86_400 * 1_000_000_000;
     let window = |limit, segment, carried, strict| {
         Meter::Window(Window::new(limit, segment, carried, strict, 0).unwrap())

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::MapStore;
+use ratelimit_core::store::{Answer, Claims, Decisions, Mode, Promises, Refund, Time};
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Applied, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit, Limits,
-    ManualClock, Mode, Permit, Promises, RateLimiter, Refund, StoreError, Time, Timestamp, TokioClock,
+    Acquire, AcquireError, Applied, Clock, CounterStore, ErrorKind, Limit, Limits, ManualClock, Permit,
+    RateLimiter, StoreError, Timestamp, TokioClock,
 };
 
 /// A store that can be switched off.

@@ -1,7 +1,8 @@
 //! Refunds, compared with histories in which the refunded requests were never made.
 
 use proptest::prelude::*;
-use ratelimit_core::{Bucket, Limit, Meter, State, Timestamp};
+use ratelimit_core::meter::{Bucket, Meter, State};
+use ratelimit_core::{Limit, Timestamp};
 
 const START: u64 = 1_000_000_000_000_123_456;
 const SECOND: u64 = 1_000_000_000;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use common::{MapStore, Mood, Unsteady};
 use proptest::prelude::*;
 use ratelimit_core::layers::RefusalCache;
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decision, Decisions, Limit, Limits, ManualClock, Promises, RateLimiter,
-    Refund, Request, StoreError, Time, Timestamp,
+    CounterStore, Decision, Limit, Limits, ManualClock, RateLimiter, Request, StoreError, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use common::MapStore;
 use futures::executor::block_on;
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Limit, ManualClock, Promises, RateLimiter, Refund, StoreError,
-    SyncCounterStore, Time, Timestamp,
+    CounterStore, Limit, ManualClock, RateLimiter, StoreError, SyncCounterStore, Timestamp,
 };
 
 /// How much the store's own clock is ahead of the callers'.

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use common::{AWAY, MapStore, Mood, Unsteady};
 use ratelimit_core::layers::{Divided, Fallback};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Decision, Limit, ManualClock, Promises,
-    RateLimiter, Refund, Request, StoreError, Timer, Timestamp,
+    Acquire, AcquireError, Clock, CounterStore, Decision, Limit, ManualClock, RateLimiter, Request,
+    StoreError, Timer, Timestamp,
 };
 
 /// A store that changes each instant at which a claim fits.

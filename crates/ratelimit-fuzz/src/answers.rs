@@ -1,7 +1,8 @@
 //! Slices of claims made from an input, and what is true of every answer to them.
 
 use ratelimit_core::kit::{OwnedClaim, OwnedClaims};
-use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Mode};
+use ratelimit_core::{ErrorKind, StoreError, Timestamp};
 
 use crate::{Input, any_meter, check_verdict};
 

@@ -1,6 +1,8 @@
 //! Meters made from an input, and what is true of every verdict.
 
-use ratelimit_core::{Bucket, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, Timestamp, Verdict, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, Window};
+use ratelimit_core::store::Verdict;
 
 use crate::Input;
 

@@ -7,10 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ratelimit_core::{
-    Algorithm, Decision, Limit, LimitBuilder, LimitError, MAX_LOG_UNITS, MAX_UNITS, RateLimiter, Request,
-    Timestamp,
-};
+use ratelimit_core::meter::{MAX_LOG_UNITS, MAX_UNITS};
+use ratelimit_core::{Algorithm, Decision, Limit, LimitBuilder, LimitError, RateLimiter, Request, Timestamp};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 use serde::{Deserialize, Serialize};
 

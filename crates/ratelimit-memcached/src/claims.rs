@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, ErrorKind, InvalidClaims, MeterId, Mode, State, StoreError, decide, kit,
-};
+use ratelimit_core::meter::{State, decide};
+use ratelimit_core::store::{Answer, Claim, Claims, InvalidClaims, MeterId, Mode};
+use ratelimit_core::{ErrorKind, StoreError, kit};
 
 use crate::error;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::CLOCK_SLACK;
+use ratelimit_core::store::CLOCK_SLACK;
 
 use crate::address::without_log_in;
 use crate::distribution::Distribution;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::all_of;
-use ratelimit_core::{Answer, Meter, Mode, State, StoreError};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Answer, Mode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
 

@@ -1,7 +1,7 @@
 //! Chooses the server that stores a meter.
 
 use md5::{Digest, Md5};
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 
 use crate::address::{Address, PORT};
 use crate::keys::{OFFSET, mix, stable_hash};

@@ -1,6 +1,7 @@
 //! Fuzz targets: replies of a server, in pieces, and what an item turns out to contain.
 
-use ratelimit_core::{ErrorKind, State};
+use ratelimit_core::ErrorKind;
+use ratelimit_core::meter::State;
 use ratelimit_fuzz::fuzz;
 
 use crate::config::MemcachedConfig;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratelimit_core::{Timestamp, Verdict};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::Verdict;
 
 use crate::keys::{OFFSET, stable_hash};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 use sha2::{Digest, Sha256};
 
 /// The longest name without its suffixes: a segment's number with its separator, at most twenty characters, and the mark of

@@ -26,7 +26,7 @@
 //! # What it promises
 //! - The store never admits more than a limit allows, whatever the number of processes, with the exceptions below. Under
 //!   contention it may refuse a
-//!   claim that would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a claim on a
+//!   claim that would have fitted ([`Decisions::Conservative`](ratelimit_core::store::Decisions::Conservative)): a claim on a
 //!   window first adds its units and takes them back if it does not fit, and until then other claims count them. Claims
 //!   that do not overlap are decided exactly, to the nanosecond.
 //!
@@ -112,7 +112,7 @@
 //! does not report the server's settings, the store cannot check them.
 //!
 //! # Clocks
-//! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::Time::CallerUnordered)), so synchronise them. A bucket
+//! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::store::Time::CallerUnordered)), so synchronise them. A bucket
 //! or log knows its newest charge. If a caller's clock is behind that instant, the claim is decided as of that instant.
 //!
 //! A window does not know its newest charge: a caller whose clock is still in the previous segment counts there, and

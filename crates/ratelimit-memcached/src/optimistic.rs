@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{ErrorKind, Meter, State, StoreError, Timestamp};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::{ErrorKind, StoreError, Timestamp};
 
 use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error;

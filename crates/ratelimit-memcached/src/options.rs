@@ -1,7 +1,8 @@
 //! Parses a configuration from an address.
 
 use percent_encoding::percent_decode_str;
-use ratelimit_core::{StoreError, StoreUrl, UrlOption};
+use ratelimit_core::StoreError;
+use ratelimit_core::store::{StoreUrl, UrlOption};
 
 use crate::config::MemcachedConfig;
 use crate::distribution::Distribution;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ratelimit_core::kit::all_of;
-use ratelimit_core::{StoreError, Timestamp, refund as give_back};
+use ratelimit_core::meter::refund as give_back;
+use ratelimit_core::{StoreError, Timestamp};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::claims::OwnedRefund;

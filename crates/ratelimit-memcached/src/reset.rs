@@ -4,8 +4,10 @@
 //! are about to take back, and they would take them from a new counter. So a mark replaces the counter, and from then on
 //! the segment is counted under a name with this mark; see [`window`](crate::window).
 
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::all_of;
-use ratelimit_core::{Claims, Meter, StoreError};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::Claims;
 use tokio::time::Instant;
 
 use crate::claims::MeterLocation;

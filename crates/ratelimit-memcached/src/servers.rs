@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
-use ratelimit_core::{MeterId, StoreError};
+use ratelimit_core::StoreError;
+use ratelimit_core::store::MeterId;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 

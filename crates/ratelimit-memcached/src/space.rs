@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::{deadline_after, halfway_to};
-use ratelimit_core::{MeterId, Mode, StoreError};
+use ratelimit_core::store::{MeterId, Mode};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use futures_util::future::{OptionFuture, join, join_all};
 use ratelimit_core::kit::{RunToEnd, all_of};
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;

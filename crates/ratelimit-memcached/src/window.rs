@@ -16,7 +16,8 @@
 use std::collections::BTreeMap;
 use std::iter;
 
-use ratelimit_core::{MAX_UNITS, State, StoreError, Timestamp, Window, WindowState};
+use ratelimit_core::meter::{MAX_UNITS, State, Window, WindowState};
+use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
 use crate::claims::{MeterLocation, OwnedClaim};

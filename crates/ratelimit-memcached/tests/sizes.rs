@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Limiter, START, limiter};
-use ratelimit_core::{CheckError, ErrorKind, MAX_UNITS, Request};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::{CheckError, ErrorKind, Request};
 
 /// Memcached's keys have at most 250 bytes; ours any number.
 #[tokio::test]

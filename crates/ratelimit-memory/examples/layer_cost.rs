@@ -10,9 +10,8 @@
 use std::time::{Duration, Instant};
 
 use ratelimit_memory::core::layers::{Breaker, BreakerConfig, Divided, Fallback, Resilience};
-use ratelimit_memory::core::{
-    Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, SystemClock,
-};
+use ratelimit_memory::core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_memory::core::{CounterStore, ErrorKind, StoreError, SystemClock};
 use ratelimit_memory::{Limit, MemoryStore, RateLimiter, Timestamp};
 
 const CHECKS: u32 = 20_000;

@@ -1,6 +1,7 @@
 //! The configuration from a URL.
 
-use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
+use ratelimit_core::store::StoreUrl;
+use ratelimit_core::{ErrorKind, StoreError};
 
 use crate::config::{MemoryConfig, WhenFull};
 

@@ -1,6 +1,8 @@
 //! A shard of a store: the meters whose fingerprints belong to it.
 
-use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Refund, Verdict};
 
 use crate::due::Due;
 use crate::kit::expiry::{forget_second, has_passed, may_count};

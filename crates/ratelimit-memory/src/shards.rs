@@ -3,7 +3,8 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ratelimit_core::{Mode, Timestamp, Verdict};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::{Mode, Verdict};
 
 use crate::kit::expiry::{NEVER, has_passed};
 use crate::kit::{Demand, Fingerprint, Slot, SpinGuard, SpinLock};

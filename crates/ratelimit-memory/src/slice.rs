@@ -1,6 +1,7 @@
 //! Several claims that are decided together: all their shards are locked at once.
 
-use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::{Claim, Claims, Mode, Verdicts};
 use smallvec::SmallVec;
 
 use crate::kit::{Demand, Fingerprint};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Time, Timestamp, Verdict, Verdicts, kit,
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{
+    Answer, Claims, Decisions, MeterId, Mode, Promises, Refund, Time, Verdict, Verdicts,
 };
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp, kit};
 
 use crate::kit::{Demand, Fingerprint, Fingerprints, InPlace};
 use crate::shard::Bound;
@@ -47,7 +48,7 @@ use crate::{MemoryConfig, WhenFull};
 /// # Removal of expired meters
 /// No thread removes them, and no check visits all meters. Each charge of a new key, and one in 32 of the others, visits
 /// up to eight meters, in a sweep that goes around the whole store, and removes those that have been irrelevant for
-/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). It skips parts of the store without any of these. So under any traffic
+/// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK). It skips parts of the store without any of these. So under any traffic
 /// there are at most about a seventh more meters than live ones, plus a few hundred; without traffic nothing is removed,
 /// and nothing grows.
 ///

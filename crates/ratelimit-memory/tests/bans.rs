@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::InvalidClaims;
+use ratelimit_core::store::InvalidClaims;
 use ratelimit_memory::{CheckError, Limits, ManualClock, MemoryStore, RateLimiter, Request, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -287,7 +287,8 @@ fn a_meter_of_another_kind_with_the_same_name_starts_fresh() {
     // Limits of different kinds never share a scope, unless a period is divided into another number of segments; claims
     // that you build yourself may.
     use ratelimit_memory::core::SyncCounterStore;
-    use ratelimit_memory::core::{Bucket, Claim, Claims, Log, Meter, MeterId, Mode, Window};
+    use ratelimit_memory::core::meter::{Bucket, Log, Meter, Window};
+    use ratelimit_memory::core::store::{Claim, Claims, MeterId, Mode};
     let id = MeterId { namespace: "", scope: "s", key: b"key" };
     let window = |carried| Meter::Window(Window::new(5, 1_000_000, carried, false, 0).unwrap());
     let bucket = Meter::Bucket(Bucket::new(5, 1_000_000, 5).unwrap());

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimit_memory::core::{
-    Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, SyncCounterStore, decide, refund,
-};
+use ratelimit_memory::core::SyncCounterStore;
+use ratelimit_memory::core::meter::{Meter, State, decide, refund};
+use ratelimit_memory::core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
 use ratelimit_memory::{Limit, MemoryConfig, MemoryStore, Timestamp};
 
 const LIMITS: [&str; 9] = [

@@ -1,6 +1,6 @@
 //! The states of a meter that charges certainly fit, computed before the state is known. See `take.sql`.
 
-use ratelimit_core::{MAX_UNITS, Meter};
+use ratelimit_core::meter::{MAX_UNITS, Meter};
 
 use crate::claims::{OwnedClaims, claim_numbers, signed};
 

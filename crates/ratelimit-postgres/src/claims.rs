@@ -1,6 +1,8 @@
 //! Claims that outlive their caller, and their encoding as arguments of the functions on the server.
 
-use ratelimit_core::{Bucket, Claims, MAX_UNITS, Meter, MeterId, kit};
+use ratelimit_core::kit;
+use ratelimit_core::meter::{Bucket, MAX_UNITS, Meter};
+use ratelimit_core::store::{Claims, MeterId};
 use sha2::{Digest, Sha256};
 
 /// Names up to this many bytes are stored as they are.

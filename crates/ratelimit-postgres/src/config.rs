@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::CLOCK_SLACK;
 use ratelimit_core::kit::TimeSource;
+use ratelimit_core::store::CLOCK_SLACK;
 use sqlx::postgres::PgConnectOptions;
 
 /// The configuration of a [`PostgresStore`](crate::PostgresStore).

@@ -1,7 +1,9 @@
 //! The fast path: slices of one claim each, on windows of at most one carried segment and on buckets. See `take.sql`.
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::{Answer, Meter, Mode, State, StoreError, Timestamp, WindowState};
+use ratelimit_core::meter::{Meter, State, WindowState};
+use ratelimit_core::store::{Answer, Mode};
+use ratelimit_core::{StoreError, Timestamp};
 use smallvec::smallvec;
 
 use crate::call::Argument::{BigInt, BigInts, Bytes, BytesList, Float, Floats, Ints};
@@ -63,8 +65,9 @@ pub(crate) fn are_plain(slices: &[OwnedClaims]) -> bool {
 fn alike(one: &Meter, other: &Meter) -> bool {
     match (one, other) {
         (Meter::Window(one), Meter::Window(other)) => {
-            let shape =
-                |window: &ratelimit_core::Window| (window.segment(), window.offset(), window.carried());
+            let shape = |window: &ratelimit_core::meter::Window| {
+                (window.segment(), window.offset(), window.carried())
+            };
             shape(one) == shape(other)
         }
         (Meter::Bucket(_), Meter::Bucket(_)) => true,

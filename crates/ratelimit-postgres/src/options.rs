@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
+use ratelimit_core::store::StoreUrl;
+use ratelimit_core::{ErrorKind, StoreError};
 use sqlx::postgres::PgConnectOptions;
 
 use crate::config::{Logged, PostgresConfig};

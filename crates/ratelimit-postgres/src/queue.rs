@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratelimit_core::kit::{RecentPeak, RunToEnd, halfway_to};
-use ratelimit_core::{Answer, ErrorKind, StoreError};
+use ratelimit_core::store::Answer;
+use ratelimit_core::{ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{MeterId, StoreError};
+use ratelimit_core::store::MeterId;
 use tokio::time::Instant;
 
 use crate::call::Argument::{BigInt, Bytes};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ratelimit_core::{Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use sqlx::postgres::PgPool;
 
 use crate::call::{Argument, Call};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::{
-    Answer, BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, StoreError,
-    Timestamp, Verdict, WindowState,
-};
+use ratelimit_core::meter::{BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, State, WindowState};
+use ratelimit_core::store::{Answer, Mode, Refund, Verdict};
+use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
 use crate::call::Argument::{BigInt, BigInts, BytesList, Int};

@@ -12,7 +12,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use common::{Random, Schema};
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Timestamp, Window};
+use ratelimit_core::meter::{Meter, Window};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Limit, Timestamp};
 use ratelimit_postgres::PostgresStore;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
@@ -255,7 +257,7 @@ async fn concurrent_resets_and_refunds_do_not_fail() {
                     match random.below(4) {
                         0 => store.reset(Claims::new(NOW, Mode::Charge, &claims).unwrap()).await.unwrap(),
                         1 => {
-                            let refund = |claim: &Claim<'_>| ratelimit_core::Refund {
+                            let refund = |claim: &Claim<'_>| ratelimit_core::store::Refund {
                                 id: MeterId { key, scope: limits[0].scope(), namespace: "" },
                                 cost: 1,
                                 meter: claim.meter,
@@ -321,7 +323,9 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     let store = schema.store().await;
     let id = MeterId { namespace: "", scope: "s", key: b"k" };
     let bucket = |interval| {
-        ratelimit_core::Meter::Bucket(ratelimit_core::Bucket::with_interval(interval, 10).unwrap())
+        ratelimit_core::meter::Meter::Bucket(
+            ratelimit_core::meter::Bucket::with_interval(interval, 10).unwrap(),
+        )
     };
     let (minute, day) = (bucket(60_000_000_000), bucket(86_400_000_000_000));
     let mut receipts = Vec::new();
@@ -340,7 +344,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     };
     assert!(kept("47 hours").await && !kept("3 days").await);
     for (meter, receipt) in [(minute, receipts[1]), (day, receipts[0])] {
-        let given = ratelimit_core::Refund { id, cost: 1, meter, receipt };
+        let given = ratelimit_core::store::Refund { id, cost: 1, meter, receipt };
         store.refund(NOW, &[given]).await.unwrap();
     }
     assert!(kept("23 hours").await);

@@ -6,9 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::Schema;
-use ratelimit_core::{
-    Bucket, Claim, Claims, CounterStore, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window,
-};
+use ratelimit_core::meter::{Bucket, MAX_UNITS, Meter, Window};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Timestamp};
 use ratelimit_postgres::PostgresStore;
 use ratelimit_testbed::differential::{
     Differential, Kind, MAX_SEGMENT, Random, cost, instant, kind, meter, span,

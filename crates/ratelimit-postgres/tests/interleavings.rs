@@ -5,7 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::Schema;
-use ratelimit_core::{Claim, Claims, CounterStore, Meter, MeterId, Mode, Refund, Timestamp, Window};
+use ratelimit_core::meter::{Meter, Window};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{CounterStore, Timestamp};
 use ratelimit_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 

@@ -8,7 +8,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use common::{Schema, url};
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Limit, Timestamp};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 
 /// Set to the schema in a process that the test has started.

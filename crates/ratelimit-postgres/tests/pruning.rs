@@ -8,9 +8,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Schema, own_server};
-use ratelimit_core::{
-    Claim, Claims, CounterStore as _, Limit, MeterId, Mode, RateLimiter, Refund, Timestamp, Verdict,
-};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::{CounterStore as _, Limit, RateLimiter, Timestamp};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_testbed::{Postgres, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};

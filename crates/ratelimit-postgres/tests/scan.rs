@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::Schema;
-use ratelimit_postgres::core::MeterId;
 use ratelimit_postgres::core::kit::OwnedName;
+use ratelimit_postgres::core::store::MeterId;
 use ratelimit_postgres::{Limits, PostgresStore, RateLimiter};
 
 async fn charge(store: &PostgresStore, namespace: &str, keys: impl Iterator<Item = Vec<u8>>) {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use common::relay::Relay;
 use common::{Schema, url};
-use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
-    Timestamp, Window,
-};
+use ratelimit_core::meter::{Meter, Window};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
+use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -165,7 +164,7 @@ async fn invalid_states_are_corrupt_and_fail_no_other_slice() {
 async fn invalid_buckets_are_corrupt() {
     let schema = Schema::new();
     let store = schema.store().await;
-    let (longest, max) = (ratelimit_core::MAX_PERIOD_NANOS, i64::MAX);
+    let (longest, max) = (ratelimit_core::meter::MAX_PERIOD_NANOS, i64::MAX);
     let many = |debts: u64| (1..=debts).fold("1".to_string(), |state, debt| format!("{state},0,{debt},0"));
     let limits: [Limit; 2] = ["3/3s gcra".parse().unwrap(), "3/10s gcra".parse().unwrap()];
     let sound = ["1,2,9", "1,2,1000000000", "1,2,9,3", "1,2,9,2,3,10,3"].map(str::to_string);

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Limit, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "tls")]
 use ratelimit_testbed::{Certificates, Tls};

@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::layers::{BatchConfig, Batched};
-use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 

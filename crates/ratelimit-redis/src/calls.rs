@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::kit::{TimeSource, deadline_after};
-use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Refund};
+use ratelimit_core::{StoreError, Timestamp};
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::CLOCK_SLACK;
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
+use ratelimit_core::store::CLOCK_SLACK;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::servers::Servers;

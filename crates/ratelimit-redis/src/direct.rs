@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ratelimit_core::{Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use redis::cmd;
 
 use crate::calls::Calls;

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::{Answer, Meter, Mode, StoreError, Timestamp};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Mode};
+use ratelimit_core::{StoreError, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 

@@ -1,7 +1,7 @@
 //! Fuzz targets: replies of the scripts, with any state in them; views of a cluster; names read back.
 
-use ratelimit_core::MeterId;
 use ratelimit_core::kit::TimeSource;
+use ratelimit_core::store::MeterId;
 use ratelimit_fuzz::{Input, any_slices, check_answers, fuzz};
 use redis::parse_redis_value;
 

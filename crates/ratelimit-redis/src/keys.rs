@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use percent_encoding::percent_decode;
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 use sha2::{Digest, Sha256};
 
 /// A namespace and a key that together are longer than this many bytes are replaced by a digest.

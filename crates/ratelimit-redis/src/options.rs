@@ -1,8 +1,9 @@
 //! Parses a configuration from an address.
 
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{StoreError, StoreUrl, UrlOption};
+use ratelimit_core::store::{StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
 use crate::error;

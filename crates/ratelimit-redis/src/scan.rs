@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{ErrorKind, MeterId, StoreError};
+use ratelimit_core::store::MeterId;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Value, cmd};
 use tokio::time::Instant;
 

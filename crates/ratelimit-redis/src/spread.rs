@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use ratelimit_core::kit::all_of;
-use ratelimit_core::{Answer, Applied, Mode, StoreError, Verdict};
+use ratelimit_core::store::{Answer, Mode, Verdict};
+use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::Calls;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ratelimit_core::layers::Batched;
-use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use crate::by_node::ByNode;
 use crate::calls::Calls;
@@ -25,7 +26,7 @@ use crate::link::Link;
 ///
 /// A slice whose keys are in several slots may be refused under contention although it would have fitted, and takes a
 /// second round trip if it fits. All limits of one key are in one slot. See
-/// [`Decisions::ExactPerKey`](ratelimit_core::Decisions::ExactPerKey).
+/// [`Decisions::ExactPerKey`](ratelimit_core::store::Decisions::ExactPerKey).
 ///
 /// # Sentinels
 ///

@@ -1,8 +1,9 @@
 //! Encodes claims as script arguments and decodes the replies to verdicts.
 
+use ratelimit_core::meter::{Charged, Log, LogSight, MAX_UNITS, Meter, State, Window, WindowState};
+use ratelimit_core::store::{Answer, Mode, Verdict};
 use ratelimit_core::{
-    Answer, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, State, StoreError, Timestamp, Verdict, Window,
-    WindowState,
+    StoreError, Timestamp,
     kit::{self, TimeSource},
 };
 use redis::{Cmd, Value};

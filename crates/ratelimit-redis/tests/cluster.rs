@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{
-    Applied, Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, Timestamp,
-};
+use ratelimit_core::store::{Claim, Claims, Decisions, MeterId, Mode, Refund};
+use ratelimit_core::{Applied, CounterStore, Limit, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -5,7 +5,9 @@ mod common;
 
 use std::time::Duration;
 
-use ratelimit_core::{Bucket, Claim, Claims, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, MAX_UNITS, Meter, Window};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::differential::{Differential, MAX_SEGMENT, Random};
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{Answer, Claim, Claims, CounterStore, Limit, MeterId, Mode, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Limit, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::Cluster;
 use tokio::task::JoinHandle;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use common::{NOW, Server, charge, check, id, meter};
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{
-    Applied, Claim, Claims, CounterStore, ErrorKind, Log, Meter, Mode, Refund, Time, Timestamp,
-};
+use ratelimit_core::meter::{Log, Meter};
+use ratelimit_core::store::{Claim, Claims, Mode, Refund, Time};
+use ratelimit_core::{Applied, CounterStore, ErrorKind, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use tokio::io::AsyncWriteExt as _;
 
@@ -308,7 +308,7 @@ async fn the_servers_clock_decides_if_configured() {
         if text.ends_with("log") || text.ends_with("bucket") {
             assert!(!second.admitted && second.verdicts[0].fits_at.unwrap() > second.now, "{text}");
         }
-        let refund = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
+        let refund = ratelimit_core::store::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
         store.refund(Timestamp::EPOCH, &[refund]).await.unwrap();
         assert!(claim(9).await.admitted, "{text} after the refund");
     }
@@ -335,7 +335,7 @@ async fn every_meter_expires_after_it_has_stopped_counting() {
             assert!(left > counts && left <= (seconds * 3 + 10) * 1_000 + 4_296, "{text}: {left}, {counts}");
         }
         let before = pttl(&server, text);
-        let given = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt: NOW };
+        let given = ratelimit_core::store::Refund { id: id(text), cost: 1, meter: meter(text), receipt: NOW };
         store.refund(NOW, &[given]).await.unwrap();
         assert!((1..=before).contains(&pttl(&server, text)), "{text}: a refund keeps the expiry");
     }
@@ -364,7 +364,7 @@ async fn a_step_that_begins_anew_is_kept_until_its_end() {
     let receipt = charge(NOW, 1).await;
     charge(later, 99).await;
     let before = pttl(&server, text);
-    let given = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
+    let given = ratelimit_core::store::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
     store.refund(later, &[given]).await.unwrap();
     let after = pttl(&server, text);
     assert!(before < 3_600_000 && after > 3_600_000 && after <= before + 1_800_000, "{before}, {after}");

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use common::Server;
 use common::ways::{Way, connection, manager};
-use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, Refund,
-    StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Refund};
+use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use redis::cluster::ClusterClientBuilder;
 use redis::{AsyncConnectionConfig, Client};

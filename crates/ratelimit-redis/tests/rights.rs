@@ -3,7 +3,8 @@
 mod common;
 
 use common::{NOW, Server, charge, check, id, meter};
-use ratelimit_core::{Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Mode, StoreError};
+use ratelimit_core::store::{Claim, Claims, Mode};
+use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError};
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::Redis;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{Server, testbed};
-use ratelimit_redis::core::MeterId;
 use ratelimit_redis::core::kit::{MeterScan, OwnedName};
+use ratelimit_redis::core::store::MeterId;
 use ratelimit_redis::{Limits, RateLimiter, RedisStore};
 
 /// The names of a namespace, and how far the scan got.

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::say;
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{Redis, Sentinel};
 

@@ -6,7 +6,8 @@ mod common;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ratelimit_core::{CounterStore, Decisions, ErrorKind, Limit, RateLimiter};
+use ratelimit_core::store::Decisions;
+use ratelimit_core::{CounterStore, ErrorKind, Limit, RateLimiter};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{Certificates, Redis, Tls};
 

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use ratelimit_core::Timestamp;
 use ratelimit_core::kit::{OwnedClaims, OwnedRefund};
-use ratelimit_core::{Answer, Claims, Meter, MeterId, Refund, State, Timestamp};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Answer, Claims, MeterId, Refund};
 
 use crate::Lifetime;
 
@@ -16,7 +18,8 @@ use crate::Lifetime;
 /// ```
 /// use std::collections::BTreeMap;
 ///
-/// use ratelimit_core::{Answer, Claims, State};
+/// use ratelimit_core::meter::State;
+/// use ratelimit_core::store::{Answer, Claims};
 /// use ratelimit_store_kit::Batch;
 ///
 /// fn claim(map: &mut BTreeMap<Vec<u8>, State>, slices: &[Claims<'_>]) -> Vec<Answer> {

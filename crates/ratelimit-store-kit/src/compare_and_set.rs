@@ -35,7 +35,7 @@ pub trait CompareAndSet: Send {
 /// What is expected of a meter, and what to write.
 #[derive(Clone, Debug)]
 pub struct Change<'a> {
-    /// The meter's name: [`MeterId::to_bytes`](ratelimit_core::MeterId::to_bytes). It may contain any bytes and be long.
+    /// The meter's name: [`MeterId::to_bytes`](ratelimit_core::store::MeterId::to_bytes). It may contain any bytes and be long.
     pub name: &'a [u8],
     /// The version that the meter has to have; `None` if it must not exist.
     pub expected: Option<[u8; 8]>,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Meter, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
 
 /// How long a store has to keep a state that it writes.
 ///
@@ -45,7 +46,7 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// How much later than necessary a state is removed. The contract demands one second
-    /// ([`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK)) for callers whose clocks are behind; a server's clock measures on while
+    /// ([`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK)) for callers whose clocks are behind; a server's clock measures on while
     /// requests wait, so it is ten.
     pub const SLACK: Duration = Duration::from_secs(10);
 

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ratelimit_core::kit::deadline_after;
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 

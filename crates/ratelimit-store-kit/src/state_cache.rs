@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use ratelimit_core::State;
+use ratelimit_core::meter::State;
 
 use crate::Versioned;
 

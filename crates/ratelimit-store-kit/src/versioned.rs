@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use ratelimit_core::{CorruptState, State};
+use ratelimit_core::meter::{CorruptState, State};
 
 /// A state as the server has it, with the version of the write.
 ///
@@ -12,7 +12,8 @@ use ratelimit_core::{CorruptState, State};
 /// somebody else, would overwrite that charge.
 ///
 /// ```
-/// use ratelimit_core::{Limit, State};
+/// use ratelimit_core::Limit;
+/// use ratelimit_core::meter::State;
 /// use ratelimit_store_kit::Versioned;
 ///
 /// let limit: Limit = "10/s".parse()?;

@@ -8,10 +8,9 @@ mod rates;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_UNITS, Meter, MeterId, Mode, Refund, State,
-    Timestamp, Window, decide, refund,
-};
+use ratelimit_core::meter::{Bucket, Log, MAX_UNITS, Meter, State, Window, decide, refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{CounterStore, Timestamp};
 
 /// A small random number generator; the same seed gives the same numbers. The seed must not be zero.
 pub struct Random(pub u64);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::Head;
-use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Mode, Request};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Request};
 use smallvec::SmallVec;
 
 use crate::answer::Refused;

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
-use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
+use ratelimit_core::store::MAX_CLAIMS;
+use ratelimit_core::{Limit, Limits};
 
 use crate::absent::Absent;
 use crate::{ClientList, Head, Headers, OnFailure, Policy, PolicyError, observe};

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use ratelimit_core::MAX_CLAIMS;
+use ratelimit_core::store::MAX_CLAIMS;
 
 /// Why a policy or plan cannot be created.
 #[derive(Clone, PartialEq, Eq)]

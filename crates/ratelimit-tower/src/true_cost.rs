@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName, StatusCode};
-use ratelimit_core::MAX_UNITS;
+use ratelimit_core::meter::MAX_UNITS;
 
 /// Replaces the estimated [`Cost`](crate::Cost) of a request by its true cost, once that is known.
 ///

@@ -227,7 +227,7 @@ fn seconds_of(answer: &http::Response<Body>) -> u64 {
 #[tokio::test]
 async fn the_largest_limits_fit_structured_fields() {
     // No limit exceeds them; an instant in milliseconds or a custom cost could.
-    let most = i64::try_from(ratelimit_core::MAX_UNITS).unwrap();
+    let most = i64::try_from(ratelimit_core::meter::MAX_UNITS).unwrap();
     let service = service(&layer_under(&clock(), everybody(limit(&format!("{most}/365days fixed")))));
     let answer = send(&service, request(&[])).await;
     assert_eq!(list(answer.headers(), "ratelimit")[0].1[0], ("r".to_owned(), most - 1));

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::StatusCode;
-use ratelimit_core::{Answer, Claims, CounterStore, Promises, RateLimiter, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, RateLimiter, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::Testbed;

@@ -3,7 +3,8 @@
 //! How many round trips follow from a declaration is the conformance suite's rule. Its cases `trips/…` test it on every
 //! store by counting round trips in a proxy.
 
-use ratelimit_core::{CounterStore, Decisions};
+use ratelimit_core::CounterStore;
+use ratelimit_core::store::Decisions;
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_memory::MemoryStore;
 use ratelimit_postgres::{PostgresConfig, PostgresStore};

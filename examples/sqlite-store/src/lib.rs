@@ -7,10 +7,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Claims, Clock, CounterStore, Decisions, ErrorKind, Promises, Refund, State, StoreError,
-    SystemClock, Time, Timestamp,
-};
+use ratelimit_core::meter::State;
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{Clock, CounterStore, ErrorKind, StoreError, SystemClock, Timestamp};
 use ratelimit_store_kit::{Batch, Write, error_kind};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -127,7 +126,7 @@ async fn read(transaction: &mut Transaction<'_, Sqlite>, name: &[u8]) -> Result<
     let Some(row) = query.fetch_optional(&mut **transaction).await.map_err(failed)? else {
         return Ok(None);
     };
-    let corrupt = |error: ratelimit_core::CorruptState| {
+    let corrupt = |error: ratelimit_core::meter::CorruptState| {
         StoreError::new("sqlite", ErrorKind::Corrupt, error.to_string())
     };
     State::from_bytes(row.get(0)).map(Some).map_err(corrupt)

@@ -1,6 +1,8 @@
 //! A lease: units of one meter that are charged in the store and not spent yet.
 
-use ratelimit_core::{Timestamp, Verdict, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::Window;
+use ratelimit_core::store::Verdict;
 
 use super::LeaseConfig;
 

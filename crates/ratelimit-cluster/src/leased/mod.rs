@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Meter, Mode, Promises, Refund, StoreError, Time, Timer,
-    Timestamp, Verdicts,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Refund, Time, Verdicts};
+use ratelimit_core::{CounterStore, StoreError, Timer, Timestamp};
 
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};

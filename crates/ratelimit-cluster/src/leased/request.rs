@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimit_core::kit::{OwnedClaim, OwnedClaims, OwnedName};
-use ratelimit_core::{Answer, Claim, Claims, CounterStore, Meter, Refund, StoreError, Verdict};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claim, Claims, Refund, Verdict};
+use ratelimit_core::{CounterStore, StoreError};
 use smallvec::SmallVec;
 
 use super::lease::{Lease, Part};

@@ -1,7 +1,9 @@
 //! Units of leases that return to the store.
 
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{CounterStore, Meter, MeterId, Refund, StoreError, Timestamp, Window};
+use ratelimit_core::meter::{Meter, Window};
+use ratelimit_core::store::{MeterId, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::lease::Lease;
 

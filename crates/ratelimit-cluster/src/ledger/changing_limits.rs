@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratelimit_core::{
-    Bucket, BucketState, Claim, Claims, Limit, MAX_RATES, MeterId, Mode, Refund, State, Timestamp, Verdict,
-};
+use ratelimit_core::meter::{Bucket, BucketState, MAX_RATES, State};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::{Limit, Timestamp};
 
 use super::merge::raise;
 use super::tests::{START, claim_on, ledgers, merge, sync, take};

@@ -1,7 +1,7 @@
 //! What the slots of a shard refer to by number: the cold parts of meters, and the meters' limits.
 
-use ratelimit_core::Meter;
 use ratelimit_core::kit::OwnedName;
+use ratelimit_core::meter::Meter;
 use ratelimit_memory::kit::Slab;
 
 use super::shared_state::SharedState;

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use ratelimit_core::{Meter, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Mode, Refund, Verdict};
 use ratelimit_memory::kit::{Demand, Fingerprint, Slab, expiry};
 
 use super::cold::Cold;

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use ratelimit_core::{LogState, MAX_LOG_UNITS, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{LogState, MAX_LOG_UNITS};
 
 use super::units::count_left;
 

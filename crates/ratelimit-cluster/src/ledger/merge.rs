@@ -1,8 +1,9 @@
 //! Merging what other nodes send into a state: by addition, or by maximum.
 
-use ratelimit_core::{
-    Bucket, BucketState, Debt, Log, LogState, MAX_LOG_UNITS, MAX_RATES, MAX_UNITS, Meter, State, Timestamp,
-    Window, WindowState,
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{
+    Bucket, BucketState, Debt, Log, LogState, MAX_LOG_UNITS, MAX_RATES, MAX_UNITS, Meter, State, Window,
+    WindowState,
 };
 use smallvec::smallvec;
 

@@ -37,10 +37,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{
-    Answer, Claim, Claims, ErrorKind, MAX_RATES, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp,
-    Verdict, Verdicts,
-};
+use ratelimit_core::meter::{MAX_RATES, Meter, State};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund, Verdict, Verdicts};
+use ratelimit_core::{ErrorKind, StoreError, Timestamp};
 use ratelimit_memory::kit::{Demand, Fingerprint, Fingerprints, SpinGuard, SpinLock};
 
 use self::capacity::{Capacity, full};

@@ -1,6 +1,8 @@
 //! What a shared store reports about a meter.
 
-use ratelimit_core::{CLOCK_SLACK, Debt, MAX_PERIOD_NANOS, Meter, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Debt, MAX_PERIOD_NANOS, Meter, State};
+use ratelimit_core::store::CLOCK_SLACK;
 use smallvec::smallvec;
 
 use super::merge;

@@ -1,8 +1,10 @@
 //! One shard of a ledger.
 
 use hashbrown::HashTable;
+use ratelimit_core::Timestamp;
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{MeterId, Mode, Refund, Verdict};
 use ratelimit_memory::kit::{self, Demand, Fingerprint, LargeStates, Slab, expiry};
 
 use super::capacity::Capacity;

@@ -1,6 +1,7 @@
 //! What a ledger keeps about a meter in a shared store, and how a reading of the store replaces the local state.
 
-use ratelimit_core::{MAX_UNITS, Meter, State, Timestamp, Window, WindowState};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{MAX_UNITS, Meter, State, Window, WindowState};
 use smallvec::SmallVec;
 
 use super::log_owners::LogOwners;
@@ -160,8 +161,9 @@ fn of_segment(units: &Units, of: u64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use ratelimit_core::Limit;
     use ratelimit_core::kit::OwnedName;
-    use ratelimit_core::{Limit, MeterId};
+    use ratelimit_core::store::MeterId;
 
     use super::*;
 

@@ -1,7 +1,9 @@
 //! The methods of a ledger for counting with a shared store: its readings, which contain the units of all nodes, replace the
 //! local states.
 
-use ratelimit_core::{Meter, MeterId, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::MeterId;
 
 use super::entry::Entry;
 use super::units::{counts_together, moved, newest, place, signed, whole_units};

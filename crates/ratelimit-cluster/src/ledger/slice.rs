@@ -1,6 +1,8 @@
 //! Decides slices of several claims, with all their shards locked.
 
-use ratelimit_core::{Answer, Claim, Claims, Mode, State, StoreError};
+use ratelimit_core::StoreError;
+use ratelimit_core::meter::State;
+use ratelimit_core::store::{Answer, Claim, Claims, Mode};
 use ratelimit_memory::kit::Fingerprint;
 use smallvec::SmallVec;
 
@@ -22,7 +24,7 @@ impl Ledger {
 
         let mut states: SmallVec<[Option<State>; 4]> =
             targets.iter().map(|fingerprint| shards[place(fingerprint)].state(*fingerprint)).collect();
-        let answer = ratelimit_core::decide(&claims, &mut states);
+        let answer = ratelimit_core::meter::decide(&claims, &mut states);
         if !answer.charged {
             let verdicts = answer.verdicts.iter().zip(&targets);
             let refused = verdicts.filter(|(verdict, _)| claims.mode() == Mode::Charge && !verdict.fits);

@@ -2,7 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use ratelimit_core::{Meter, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::Meter;
 use ratelimit_memory::kit;
 
 use super::units::Units;

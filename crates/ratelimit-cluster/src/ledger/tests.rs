@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratelimit_core::{Claim, Claims, ErrorKind, Limit, MeterId, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::meter::State;
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::{ErrorKind, Limit, Timestamp};
 
 use super::*;
 

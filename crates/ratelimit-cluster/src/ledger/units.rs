@@ -1,8 +1,8 @@
 //! The units charged to one meter in an interval, in a form that other nodes can add to their states.
 
-use ratelimit_core::{
-    Bucket, BucketState, Debt, LogState, Meter, Refund, State, Timestamp, Verdict, Window, WindowState,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, BucketState, Debt, LogState, Meter, State, Window, WindowState};
+use ratelimit_core::store::{Refund, Verdict};
 
 /// Units charged or refunded, and when: what nodes send to each other. Refunds are negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What nodes exchange about one meter: a usage, or the whole state.
 
-use ratelimit_core::{Meter, State};
+use ratelimit_core::meter::{Meter, State};
 
 use super::units::Units;
 use ratelimit_core::kit::OwnedName;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use ratelimit_core::Timestamp;
 use ratelimit_core::kit::is_ban;
-use ratelimit_core::{MeterId, State, Timestamp};
+use ratelimit_core::meter::State;
+use ratelimit_core::store::MeterId;
 
 use super::entries::Entries;
 use super::message::{Body, Message};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratelimit_core::{CLOCK_SLACK, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::CLOCK_SLACK;
 
 use super::entries::Writer;
 use super::message::{self, HEADER, NodeId, RANGE, UpdateRange};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Mutex;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Time, Timestamp, Verdict,
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{
+    Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund, Time, Verdict,
 };
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use super::config::{ReplicaConfig, ReplicaStats};
 use super::message::NodeId;

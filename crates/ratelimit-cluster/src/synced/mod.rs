@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, MAX_CLAIMS, Meter, MeterId, Mode, Promises,
-    Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{
+    Answer, Claim, Claims, Decisions, MAX_CLAIMS, MeterId, Mode, Promises, Refund, Time, Verdict,
 };
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timer, Timestamp};
 use tokio::sync::Mutex;
 
 pub use self::config::SyncConfig;

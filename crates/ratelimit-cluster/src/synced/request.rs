@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use ratelimit_core::{
-    Bucket, CLOCK_SLACK, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict,
-    Window,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, Window};
+use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Verdict};
 
 use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest, whole_units};
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use ratelimit_core::{CLOCK_SLACK, Claim, Claims, Meter, MeterId, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{CLOCK_SLACK, Claim, Claims, MeterId};
 
 use crate::ledger::{Ledger, Reading, Usage};
 use crate::table::lock;

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use ratelimit_core::kit::OwnedName;
-use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, MAX_UNITS, Meter, Mode, Refund, StoreError,
-    Timestamp,
-};
+use ratelimit_core::meter::{MAX_UNITS, Meter};
+use ratelimit_core::store::{Answer, Claim, Claims, MAX_CLAIMS, Mode, Refund};
+use ratelimit_core::{Applied, CounterStore, StoreError, Timestamp};
 
 use super::request::{Request, Return, requests};
 use super::{Synced, is_unreachable};
@@ -308,7 +307,8 @@ mod tests {
     use std::time::Duration;
 
     use futures::executor::block_on;
-    use ratelimit_core::{ErrorKind, Limit, MeterId, Mode, Promises, SyncCounterStore as _};
+    use ratelimit_core::store::{MeterId, Mode, Promises};
+    use ratelimit_core::{ErrorKind, Limit, SyncCounterStore as _};
     use ratelimit_memory::MemoryStore;
 
     use super::*;

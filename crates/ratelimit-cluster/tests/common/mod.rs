@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, Replicated, Synced};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decision, ErrorKind, Limit, ManualClock, Promises, RateLimiter, Refund,
-    Request, StoreError, SyncCounterStore, Timestamp,
+    CounterStore, Decision, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
+    SyncCounterStore, Timestamp,
 };
 use ratelimit_memory::MemoryStore;
 

@@ -9,7 +9,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ratelimit_cluster::{LeaseConfig, Leased};
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Timestamp, Window};
+use ratelimit_core::meter::{Meter, Window};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Limit, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 use crate::link::Link;

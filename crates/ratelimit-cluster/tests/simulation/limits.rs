@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Limit, Meter};
+use ratelimit_core::Limit;
+use ratelimit_core::meter::Meter;
 
 use crate::random::Random;
 

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Mode, Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 use crate::random::Random;

@@ -1,6 +1,7 @@
 //! By how much each admission went beyond the limit, by definition, for every kind of meter.
 
-use ratelimit_core::{Meter, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
 
 /// Units that one node has admitted.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{ReplicaConfig, Replicated};
-use ratelimit_core::{Claim, Claims, Limit, Meter, MeterId, Mode, Refund, SyncCounterStore as _, Timestamp};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{Limit, SyncCounterStore as _, Timestamp};
 
 use crate::limits::{limit, period};
 use crate::overs::{Admission, kept, overs};

@@ -9,9 +9,9 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ratelimit_cluster::{SyncConfig, Synced};
-use ratelimit_core::{
-    CLOCK_SLACK, Claim, Limit, Meter, MeterId, Mode, Refund, SyncCounterStore as _, Timestamp, Verdict,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::{Limit, SyncCounterStore as _, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 use crate::limits::{limit, period};

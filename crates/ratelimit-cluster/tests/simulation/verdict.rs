@@ -1,6 +1,7 @@
 //! What was admitted, held against the limit by definition.
 
-use ratelimit_core::{Timestamp, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::Window;
 
 /// Units admitted at an instant.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
+use ratelimit_core::store::Time;
+use ratelimit_core::{Clock, SystemClock, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use super::flaw::{Call, Flaw};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Meter, Mode, Promises, Refund, StoreError, Timestamp, decide,
-};
+use ratelimit_core::meter::{Meter, decide};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use super::features::{without_immediate, without_steps};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use crate::reference_store::ReferenceStore;

@@ -1,6 +1,6 @@
 //! Stores that silently drop data.
 
-use ratelimit_core::State;
+use ratelimit_core::meter::State;
 
 /// A log with its newest entries only.
 fn newest(state: State, most: usize) -> State {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ratelimit_core::{Answer, Claims, Decisions, Meter, Mode, State, Window, WindowState, decide};
+use ratelimit_core::meter::{Meter, State, Window, WindowState, decide};
+use ratelimit_core::store::{Answer, Claims, Decisions, Mode};
 
 use super::broken_store::BrokenStore;
 use super::flaw::Flaw;
@@ -267,7 +268,7 @@ impl Flaw for OneMore {
     fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
         let one_less: Vec<_> = claims
             .iter()
-            .map(|claim| ratelimit_core::Claim { cost: claim.cost.saturating_sub(1), ..*claim })
+            .map(|claim| ratelimit_core::store::Claim { cost: claim.cost.saturating_sub(1), ..*claim })
             .collect();
         match Claims::new(claims.now(), Mode::Peek, &one_less) {
             Ok(less) if claims.mode() == Mode::Charge && decide(&less, states).admitted => {

@@ -1,6 +1,7 @@
 //! Stores that refuse, or admit, more than their promises excuse.
 
-use ratelimit_core::{Answer, Claim, Claims, Decisions, Log, Meter, Mode, State, decide};
+use ratelimit_core::meter::{Log, Meter, State, decide};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode};
 
 /// Refuses the claims, and leaves the states as they are.
 fn refused(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {

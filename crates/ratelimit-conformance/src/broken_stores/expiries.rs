@@ -3,7 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, Clock, SystemClock, Timestamp};
+use ratelimit_core::store::CLOCK_SLACK;
+use ratelimit_core::{Clock, SystemClock, Timestamp};
 use tokio::time::Instant;
 
 use super::broken_store::BrokenStore;

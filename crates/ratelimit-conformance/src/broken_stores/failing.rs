@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 

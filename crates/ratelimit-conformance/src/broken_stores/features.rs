@@ -1,8 +1,8 @@
 //! Stores that are wrong for periods of the calendar, concurrency limits, partial requests, turns, steps or bans.
 
-use ratelimit_core::{
-    Answer, Bucket, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Meter, State, decide, refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
 
 flaws! {
     CutsScopes "cuts-scopes": "the names of limits are cut to 24 bytes, so that the months of a zone are one",

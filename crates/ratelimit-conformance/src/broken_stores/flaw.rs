@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claim, Claims, Decisions, Meter, MeterId, Mode, Refund, State, Time, Timestamp,
-    decide, refund,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State, decide, refund};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claim, Claims, Decisions, MeterId, Mode, Refund, Time};
 use tokio::time::Instant;
 
 /// The kinds of call.

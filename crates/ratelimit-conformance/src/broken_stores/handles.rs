@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use crate::reference_store::ReferenceStore;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, SyncCounterStore, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use crate::in_process::InProcess;

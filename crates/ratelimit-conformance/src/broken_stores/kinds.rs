@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claims, Clock, Meter, Mode, Refund, State, SystemClock, Time, Timestamp, decide,
-};
+use ratelimit_core::meter::{Meter, State, decide};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claims, Mode, Refund, Time};
+use ratelimit_core::{Clock, SystemClock, Timestamp};
 use tokio::time::Instant;
 
 use super::expiries::after;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Bucket, Claims, Meter, Mode, Refund, State, Timestamp, decide};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Meter, State, decide};
+use ratelimit_core::store::{Answer, Claims, Mode, Refund};
 
 use super::features::without_immediate;
 use super::flaw::{Call, Look};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Mode, State, Timestamp, decide};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{State, decide};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claims, Mode};
 
 use super::flaw::{Call, Write};
 

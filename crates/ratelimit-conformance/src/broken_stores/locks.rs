@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 
 /// The name of the same meter with another key.
 fn with_key(id: &MeterId<'_>, key: &[u8]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Stores that use another name for a meter in one of their calls.
 
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 
 use super::flaw::Call;
 

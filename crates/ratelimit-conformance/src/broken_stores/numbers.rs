@@ -1,8 +1,8 @@
 //! Stores with numbers that are too small, or not integers.
 
-use ratelimit_core::{
-    Answer, Claims, MAX_UNITS, Meter, Mode, Refund, State, Timestamp, Window, decide, refund,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{MAX_UNITS, Meter, State, Window, decide, refund};
+use ratelimit_core::store::{Answer, Claims, Mode, Refund};
 
 /// Changes the counts of a window.
 fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {

@@ -5,10 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claim, Claims, CounterStore, Decisions, Mode, Promises, Refund, State, StoreError,
-    SyncCounterStore, Time, Timestamp, decide, refund,
-};
+use ratelimit_core::meter::{State, decide, refund};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claim, Claims, Decisions, Mode, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use crate::model::forget_at;
@@ -84,7 +83,7 @@ impl SweepsOwn {
         &self,
         meters: &mut HashMap<Vec<u8>, Meter>,
         name: Vec<u8>,
-        meter: &ratelimit_core::Meter,
+        meter: &ratelimit_core::meter::Meter,
         state: State,
     ) {
         let former = meters.get(&name).map(|meter| meter.forget_at);
@@ -148,13 +147,13 @@ fn name(claim: &Claim<'_>) -> Name {
 #[derive(Debug)]
 struct ForgetsOnClose {
     meters: Arc<ReferenceStore>,
-    charged: Mutex<HashMap<Name, ratelimit_core::Meter>>,
+    charged: Mutex<HashMap<Name, ratelimit_core::meter::Meter>>,
 }
 
 impl Drop for ForgetsOnClose {
     fn drop(&mut self) {
         for ((namespace, scope, key), meter) in locked(&self.charged).drain() {
-            let id = ratelimit_core::MeterId { namespace: &namespace, scope: &scope, key: &key };
+            let id = ratelimit_core::store::MeterId { namespace: &namespace, scope: &scope, key: &key };
             if let Ok(claims) = Claims::new(Timestamp::EPOCH, Mode::Charge, &[Claim { id, cost: 0, meter }]) {
                 self.meters.reset_now(claims);
             }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Bucket, Claim, Meter, Mode, Refund, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Meter, State};
+use ratelimit_core::store::{Answer, Claim, Mode, Refund};
 
 use super::flaw::{Call, Look};
 use super::late::{is_late, late};

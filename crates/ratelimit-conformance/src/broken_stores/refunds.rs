@@ -1,6 +1,8 @@
 //! Stores that refund wrongly, or reset too few meters.
 
-use ratelimit_core::{CLOCK_SLACK, MAX_UNITS, Meter, Refund, State, Timestamp, refund};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{MAX_UNITS, Meter, State, refund};
+use ratelimit_core::store::{CLOCK_SLACK, Refund};
 
 use super::flaw::{Call, Write};
 

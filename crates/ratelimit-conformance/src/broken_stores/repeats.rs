@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, SyncCounterStore, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};

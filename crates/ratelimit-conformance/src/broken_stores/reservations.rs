@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Mode, Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
@@ -72,7 +71,7 @@ struct Steps<const WHAT: u8> {
 
 /// The charge of this answer.
 fn charged<'a>(claims: &Claims<'a>, answer: &Answer) -> Vec<Refund<'a>> {
-    let refund = |(claim, verdict): (&Claim<'a>, &ratelimit_core::Verdict)| Refund {
+    let refund = |(claim, verdict): (&Claim<'a>, &ratelimit_core::store::Verdict)| Refund {
         id: claim.id,
         cost: claim.cost,
         meter: claim.meter,

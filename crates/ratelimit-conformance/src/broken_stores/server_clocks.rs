@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, Clock, Debt, Meter, MeterId, Mode, Refund, State, SystemClock, Time, Timestamp,
-    decide, refund,
-};
+use ratelimit_core::meter::{Debt, Meter, State, decide, refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund, Time};
+use ratelimit_core::{Clock, SystemClock, Timestamp};
 
 use super::features::{evenly, without_gates};
 use super::flaw::Call;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Meter, Mode, Promises, Refund, State, StoreError, Timestamp,
-};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -160,7 +160,7 @@ impl<F: Flaw> TableStore<F> {
         charged: bool,
         states: Vec<Option<State>>,
     ) {
-        let forget = |(claim, state): (&ratelimit_core::Claim<'_>, &Option<State>)| {
+        let forget = |(claim, state): (&ratelimit_core::store::Claim<'_>, &Option<State>)| {
             state.as_ref().map(|state| claim.meter.forget_at(state))
         };
         let first = claims.iter().zip(&states).find_map(forget);

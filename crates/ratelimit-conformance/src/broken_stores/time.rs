@@ -1,6 +1,8 @@
 //! Stores that are wrong about time.
 
-use ratelimit_core::{Answer, Claims, Meter, State, Timestamp, decide};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State, decide};
+use ratelimit_core::store::{Answer, Claims};
 
 use super::broken_store::BrokenStore;
 use super::flaw::{Call, Flaw};

@@ -1,6 +1,7 @@
 //! Stores whose server removes a meter when only some of its units have left, and ten seconds more have passed.
 
-use ratelimit_core::{Meter, Timestamp, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, Window};
 use tokio::time::Instant;
 
 use super::expiries::after;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Limit, Limits, MAX_CLAIMS, Mode, Request};
+use ratelimit_core::store::{MAX_CLAIMS, Mode};
+use ratelimit_core::{Limit, Limits, Request};
 
 use super::beside::{Part, put};
 use crate::bench::{Bench, limit, limits};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Mode, Request, SystemClock};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Clock, Request, SystemClock};
 use tokio::time::Instant;
 
 use super::beside::{Beside, Part, Slice};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, MAX_CLAIMS, ManualClock, Mode, RateLimiter, Request, Timestamp};
+use ratelimit_core::store::{Decisions, MAX_CLAIMS, Mode};
+use ratelimit_core::{Limits, ManualClock, RateLimiter, Request, Timestamp};
 
 use super::beside::{Part, forget, put};
 use super::contended::{admitted, done, on_several_keys};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    CLOCK_SLACK, Clock, Decision, Limits, ManualClock, RateLimiter, Request, SystemClock, Time, Timestamp,
-};
+use ratelimit_core::store::{CLOCK_SLACK, Time};
+use ratelimit_core::{Clock, Decision, Limits, ManualClock, RateLimiter, Request, SystemClock, Timestamp};
 use tokio::time::Instant;
 
 use super::memory::gone_soon;

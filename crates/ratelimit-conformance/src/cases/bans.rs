@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Acquire, AcquireError, Decision, Limits, MAX_UNITS, RateLimiter, Request};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::{Acquire, AcquireError, Decision, Limits, RateLimiter, Request};
 
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{CounterStore, Limit, Mode, Request, Timestamp};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{CounterStore, Limit, Request, Timestamp};
 
 use super::atomic::{sixty_four, still};
 use super::beside::{Beside, Part, Slice, put_many};

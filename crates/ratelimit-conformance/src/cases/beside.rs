@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Claim, Claims, Clock, CounterStore, Decisions, Limit, MeterId, Mode, Promises, Refund,
-    StoreError, SystemClock, Time, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund, Time};
+use ratelimit_core::{Clock, CounterStore, Limit, StoreError, SystemClock, Timestamp};
 
 use tokio::time::Instant;
 

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use ratelimit_core::{Decision, Decisions, Limits};
+use ratelimit_core::store::Decisions;
+use ratelimit_core::{Decision, Limits};
 
 use super::atomic::still;
 use super::contended::admitted;

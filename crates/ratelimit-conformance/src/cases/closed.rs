@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Mode, SystemClock};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Clock, SystemClock};
 
 use super::beside::{Beside, Part, Slice, after};
 use super::lifetimes::{ALL, WAYS, meters, write};

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, RateLimiter};
+use ratelimit_core::RateLimiter;
+use ratelimit_core::store::Decisions;
 
 use super::atomic::exactly;
 use super::contended::{admitted, done, may_contend};

@@ -1,6 +1,6 @@
 //! Batches of hundreds of slices, on one key and on many, in all modes.
 
-use ratelimit_core::Mode;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::Bench;

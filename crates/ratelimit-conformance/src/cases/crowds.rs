@@ -1,6 +1,7 @@
 //! Hundreds of calls at once, on hundreds of keys and on one.
 
-use ratelimit_core::{Decisions, Limits, Mode};
+use ratelimit_core::Limits;
+use ratelimit_core::store::{Decisions, Mode};
 
 use super::atomic::{HANDLES, still};
 use super::beside::{Part, give_back, put};

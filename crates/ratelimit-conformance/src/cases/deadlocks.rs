@@ -1,6 +1,7 @@
 //! Concurrent calls on the same keys in opposite orders all end, and no charge is lost.
 
-use ratelimit_core::{Limit, MAX_CLAIMS, Mode};
+use ratelimit_core::Limit;
+use ratelimit_core::store::{MAX_CLAIMS, Mode};
 
 use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;

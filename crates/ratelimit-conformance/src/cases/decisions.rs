@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{LimitStatus, MAX_UNITS, Mode, Request};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::store::Mode;
+use ratelimit_core::{LimitStatus, Request};
 
 use super::beside::{Part, put};
 use crate::bench::{Bench, limits};

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, Mode, Request};
+use ratelimit_core::store::{Decisions, Mode};
+use ratelimit_core::{Limits, Request};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::cancelled::polled;

@@ -1,6 +1,7 @@
 //! Calls with many parts that are dropped: each slice takes effect in full or not at all, and nothing takes effect twice.
 
-use ratelimit_core::{Mode, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::contended::may_contend;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, ManualClock, Mode, RateLimiter, StoreError};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, ManualClock, RateLimiter, StoreError};
 
 use super::beside::{Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};

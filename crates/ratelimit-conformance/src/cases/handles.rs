@@ -1,6 +1,6 @@
 //! The effect of a call through one handle is visible through all handles at once, whatever they have seen before.
 
-use ratelimit_core::Mode;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::{Bench, limit};

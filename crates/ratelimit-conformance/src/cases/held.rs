@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, Decisions, ErrorKind, Limit, Mode};
+use ratelimit_core::store::{Decisions, Mode};
+use ratelimit_core::{Applied, ErrorKind, Limit};
 
 use super::beside::{Part, forget, put};
 use super::contended::may_contend;

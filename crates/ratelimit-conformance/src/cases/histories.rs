@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claim, Claims, Limit, Mode, Timestamp};
+use ratelimit_core::store::{Answer, Claim, Claims, Mode};
+use ratelimit_core::{Limit, Timestamp};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, storm};

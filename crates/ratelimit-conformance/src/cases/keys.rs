@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Key, Meter, MeterId, Mode, Request};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::{CounterStore, Key, Request};
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;

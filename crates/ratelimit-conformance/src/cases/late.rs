@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Limit, Mode, Timestamp};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Limit, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier};
 use crate::bench::{Bench, limit};

@@ -1,6 +1,7 @@
 //! Calls that write nothing leave nothing, whatever the handle remembers.
 
-use ratelimit_core::{Decisions, Limit, Mode, Timestamp};
+use ratelimit_core::store::{Decisions, Mode};
+use ratelimit_core::{Limit, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::{Bench, limit};

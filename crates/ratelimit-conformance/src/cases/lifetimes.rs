@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, LimitBuilder, Mode, SystemClock, Timestamp};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Clock, LimitBuilder, SystemClock, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;

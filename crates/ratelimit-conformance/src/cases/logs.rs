@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Mode, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Beside, Part, Slice};
 use crate::bench::{Bench, limit};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, Mode, StoreError};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Applied, StoreError};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit};

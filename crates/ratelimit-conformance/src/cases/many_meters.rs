@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Limit, MAX_CLAIMS, Mode};
+use ratelimit_core::Limit;
+use ratelimit_core::store::{MAX_CLAIMS, Mode};
 
 use super::beside::{Part, Slice, forget, put_many};
 use crate::bench::{Bench, limit};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, Answer, Limit, Mode, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Mode};
+use ratelimit_core::{Algorithm, Limit, StoreError, Timestamp};
 
 use super::beside::{Part, Slice, earlier, give_back, put, put_many};
 use super::contended::may_contend;

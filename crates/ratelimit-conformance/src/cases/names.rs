@@ -1,6 +1,7 @@
 //! Meters with names that stores have confused, in every operation.
 
-use ratelimit_core::{Limit, Mode};
+use ratelimit_core::Limit;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::{Bench, limit};

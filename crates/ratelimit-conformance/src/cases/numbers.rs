@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Limit, MAX_UNITS, Mode, Timestamp};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Limit, Timestamp};
 
 use super::beside::{Beside, Part, Slice, put};
 use crate::bench::{Bench, limit};

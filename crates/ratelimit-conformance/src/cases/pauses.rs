@@ -4,7 +4,8 @@
 use std::slice;
 use std::time::Duration;
 
-use ratelimit_core::{Alignment, Clock, Mode, SystemClock, Timestamp};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Alignment, Clock, SystemClock, Timestamp};
 
 use tokio::time::Instant;
 

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Algorithm, Answer, Claim, Claims, Clock as _, DynCounterStore, Limit, Meter, MeterId, Mode, Refund,
-    StoreError, SystemClock, Timestamp,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{Algorithm, Clock as _, DynCounterStore, Limit, StoreError, SystemClock, Timestamp};
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;

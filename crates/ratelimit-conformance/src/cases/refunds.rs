@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Refund, Request, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{CounterStore, Limit, Request, Timestamp};
 
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;

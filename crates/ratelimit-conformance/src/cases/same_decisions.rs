@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, MAX_UNITS, Time};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::store::{Decisions, Time};
 
 use super::sequence::steps;
 use super::sequence_parts::{Drawn, Shape};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, Answer, CLOCK_SLACK, Claims, Limit, MAX_UNITS, Mode, Timestamp};
+use ratelimit_core::meter::MAX_UNITS;
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Claims, Mode};
+use ratelimit_core::{Algorithm, Limit, Timestamp};
 
 use super::sequence_parts::{Drawn, Held, KEYS, Part, Shape, Slice, Step, claim_on};
 use crate::clock::START;

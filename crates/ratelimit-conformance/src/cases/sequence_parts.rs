@@ -1,6 +1,8 @@
 //! The parts of random sequences.
 
-use ratelimit_core::{Answer, Bucket, Claim, Claims, Limit, Meter, MeterId, Mode, Refund, Timestamp};
+use ratelimit_core::meter::{Bucket, Meter};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{Limit, Timestamp};
 
 use crate::describe::instant;
 use crate::kind::Kind;

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Answer, Claims, CounterStore, Limit, Mode, StoreError, Timestamp};
+use ratelimit_core::store::{Answer, Claims, Mode};
+use ratelimit_core::{CounterStore, Limit, StoreError, Timestamp};
 
 use super::sequence_parts::{Held, KEYS, Part, Shape, Slice, Step, claim_on, is_conservative, name};
 use crate::describe::{answer, differences, instant};

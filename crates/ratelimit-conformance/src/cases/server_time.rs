@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Clock, Decisions, Mode, RateLimiter, SystemClock, Timestamp};
+use ratelimit_core::store::{Answer, Decisions, Mode};
+use ratelimit_core::{Clock, RateLimiter, SystemClock, Timestamp};
 
 use super::beside::{Part, Slice, after, earlier, give_back, put, put_many};
 use super::contended::admitted;

@@ -1,6 +1,7 @@
 //! Resets and refunds of several meters in one call: each meter is handled, whatever the others are.
 
-use ratelimit_core::{Mode, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Beside, Part, after};
 use crate::bench::Bench;

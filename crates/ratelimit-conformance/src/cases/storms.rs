@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Clock, Decisions, Limits, Meter, Mode, State, SystemClock, Timestamp,
-};
+use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Decisions, Mode};
+use ratelimit_core::{Clock, Limits, SystemClock, Timestamp};
 
 use super::atomic::exactly;
 use super::beside::{Part, earlier, give_back, put};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, Limits, Mode};
+use ratelimit_core::Limits;
+use ratelimit_core::store::{CLOCK_SLACK, Mode};
 
 use super::atomic::still;
 use super::beside::{Part, put};

@@ -1,6 +1,8 @@
 //! One round trip for each slice, counted by a proxy between store and server; two if the store cannot decide on its server.
 
-use ratelimit_core::{Decisions, IntoLimits, Limit, ManualClock, Meter, Mode, RateLimiter, Request, Time};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Decisions, Mode, Time};
+use ratelimit_core::{IntoLimits, Limit, ManualClock, RateLimiter, Request};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, limits};

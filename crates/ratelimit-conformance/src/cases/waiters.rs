@@ -4,7 +4,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use ratelimit_core::{Mode, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::Mode;
 
 use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Acquire, AcquireError, CheckError, Decision, Decisions, Limits, Timer, Timestamp};
+use ratelimit_core::store::Decisions;
+use ratelimit_core::{Acquire, AcquireError, CheckError, Decision, Limits, Timer, Timestamp};
 
 use super::atomic::still;
 use super::contended::may_contend;

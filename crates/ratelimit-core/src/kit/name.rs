@@ -9,7 +9,7 @@ use crate::MeterId;
 /// clones.
 ///
 /// ```
-/// use ratelimit_core::MeterId;
+/// use ratelimit_core::store::MeterId;
 /// use ratelimit_core::kit::OwnedName;
 ///
 /// let id = MeterId { namespace: "api", scope: "60s", key: b"user:7" };

@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::OwnedName;
 use crate::meter::decide_costs;
-use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, refund};
+use crate::meter::refund;
+use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp};
 
 /// [`Claims`] that own their data, so that a task, a thread or a queue can hold them.
 ///
@@ -12,7 +13,7 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestam
 ///
 /// ```
 /// use ratelimit_core::kit::OwnedClaims;
-/// use ratelimit_core::{Answer, Claims, MeterId};
+/// use ratelimit_core::store::{Answer, Claims, MeterId};
 ///
 /// /// Decides on a thread of its own, as a store on a blocking database does.
 /// fn decide_elsewhere(claims: &Claims<'_>) -> std::thread::Result<Answer> {
@@ -23,7 +24,7 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestam
 ///     })
 ///     .join()
 /// }
-/// # fn read(_: &[u8]) -> Option<ratelimit_core::State> { None }
+/// # fn read(_: &[u8]) -> Option<ratelimit_core::meter::State> { None }
 /// ```
 #[derive(Clone, Debug)]
 pub struct OwnedClaims<K> {
@@ -50,7 +51,7 @@ pub struct OwnedClaim<K> {
 ///
 /// ```
 /// use ratelimit_core::kit::OwnedRefund;
-/// use ratelimit_core::{MeterId, Refund};
+/// use ratelimit_core::store::{MeterId, Refund};
 ///
 /// fn own(refunds: &[Refund<'_>]) -> Vec<OwnedRefund<Vec<u8>>> {
 ///     refunds.iter().map(|given| OwnedRefund::new(given, MeterId::to_bytes)).collect()
@@ -72,7 +73,7 @@ impl<K> OwnedClaims<K> {
         Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
     }
 
-    /// Decides the claims on the states of their meters, as [`decide`](crate::decide) does.
+    /// Decides the claims on the states of their meters, as [`decide`](crate::meter::decide) does.
     ///
     /// # Panics
     /// If there are fewer states than claims.
@@ -104,7 +105,7 @@ impl<K> OwnedRefund<K> {
     ///
     /// ```
     /// use ratelimit_core::kit::OwnedRefund;
-    /// use ratelimit_core::{MeterId, Refund};
+    /// use ratelimit_core::store::{MeterId, Refund};
     ///
     /// fn own(refund: &Refund<'_>) -> OwnedRefund<Vec<u8>> {
     ///     OwnedRefund::new(refund, MeterId::to_bytes)
@@ -115,7 +116,7 @@ impl<K> OwnedRefund<K> {
         Self { claim, receipt: refund.receipt }
     }
 
-    /// Refunds the units on the state of their meter, as [`refund`](crate::refund()) does. Returns `true` if you have to write
+    /// Refunds the units on the state of their meter, as [`refund`](crate::meter::refund()) does. Returns `true` if you have to write
     /// the state back.
     pub fn apply(&self, state: &mut Option<State>, now: Timestamp) -> bool {
         refund(&self.claim.meter, state, self.claim.cost, self.receipt, now)

@@ -1,6 +1,7 @@
 //! Whose clock decides.
 
-use crate::{StoreError, Time, UrlOption};
+use crate::StoreError;
+use crate::store::{Time, UrlOption};
 
 /// Whose clock decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

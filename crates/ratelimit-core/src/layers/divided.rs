@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 
 use crate::limit::is_scope_of_ban;
+use crate::meter::Window;
 use crate::{
     Answer, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, MeterId, Mode, Promises, Refund,
-    StoreError, Timestamp, Window,
+    StoreError, Timestamp,
 };
 
 /// A layer that divides each limit by a number of instances. So the instances together admit no more than the limit,

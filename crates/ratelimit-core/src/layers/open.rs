@@ -1,8 +1,8 @@
 //! A store that counts nothing.
 
-use crate::{
-    Answer, Claims, CounterStore, Decisions, Mode, Promises, Refund, StoreError, Time, Timestamp, decide,
-};
+use crate::meter::decide;
+use crate::store::Decisions;
+use crate::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Time, Timestamp};
 
 /// A store that counts nothing: it decides each claim as if it were the first one.
 ///

@@ -9,9 +9,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::receipt::is_marked;
+use crate::store::Decisions;
 use crate::{
-    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
-    Timestamp, Verdict, Verdicts,
+    Answer, Claim, Claims, CounterStore, Meter, MeterId, Mode, Promises, Refund, StoreError, Time, Timestamp,
+    Verdict, Verdicts,
 };
 
 /// The default of [`RefusalCache::with_max_age`].
@@ -46,7 +47,7 @@ const LONGEST: usize = 1_024;
 ///   units remained, which is always so for a cost of one.
 /// - For names (namespace, scope and key) that are longer than 1,024 bytes in total.
 /// - On a store that decides by the server's clock: the client cannot know when units become available there.
-/// - On a store that is not [exact](crate::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet), except for
+/// - On a store that is not [exact](crate::store::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet), except for
 ///   bans. There a refusal may be momentary, or costs no round trip to begin with.
 ///
 /// # How stale it can be

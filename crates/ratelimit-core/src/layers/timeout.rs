@@ -68,7 +68,8 @@ impl<S: CounterStore> CounterStore for Timeout<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Claim, Decisions, Limit, MeterId, Mode, Time};
+    use crate::store::Decisions;
+    use crate::{Claim, Limit, MeterId, Mode, Time};
 
     /// A store whose server has stopped answering.
     #[derive(Debug)]

@@ -6,10 +6,8 @@ use super::request::Request;
 use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
 use crate::limit::Ban;
-use crate::store::{InProcess, now_or_error};
 use crate::{
-    Claim, Claims, Clock, CounterStore, ErrorKind, InvalidClaims, Meter, MeterId, Mode, StoreError,
-    SyncCounterStore, Timestamp,
+    Claim, Claims, Clock, CounterStore, ErrorKind, InvalidClaims, Meter, MeterId, Mode, StoreError, Timestamp,
 };
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -78,42 +76,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`count_refusal`](Self::count_refusal) without waiting.
-    ///
-    /// # Errors
-    /// If the store has no room for another meter.
-    pub fn count_refusal_now(
-        &self,
-        request: &Request<'_, '_>,
-        decision: &mut Decision<'_>,
-    ) -> Result<(), StoreError> {
-        let store = InProcess(&self.store);
-        now_or_error(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
-    }
-
-    /// [`ban`](Self::ban) without waiting.
-    ///
-    /// # Errors
-    /// Like [`ban`](Self::ban).
-    pub fn ban_now<'k, 'l>(
-        &'l self,
-        request: impl Into<Request<'k, 'l>>,
-        length: Duration,
-    ) -> Result<(), CheckError> {
-        let bans = request.into().bans(&self.limits);
-        now_or_error(ban(&InProcess(&self.store), &self.namespace, &self.clock, bans, length))?
-    }
-
-    /// [`forget_offences`](Self::forget_offences) without waiting.
-    pub(super) fn forget_offences_now(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
-        let store = InProcess(&self.store);
-        let bans = request.bans(&self.limits);
-        now_or_error(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
-    }
-}
-
-async fn count_refusal(
+pub(super) async fn count_refusal(
     store: &impl CounterStore,
     namespace: &str,
     clock: &impl Clock,
@@ -130,7 +93,7 @@ async fn count_refusal(
     Ok(())
 }
 
-async fn ban(
+pub(super) async fn ban(
     store: &impl CounterStore,
     namespace: &str,
     clock: &impl Clock,
@@ -162,7 +125,7 @@ async fn ban(
     Ok(())
 }
 
-async fn forget_offences(
+pub(super) async fn forget_offences(
     store: &impl CounterStore,
     namespace: &str,
     now: Timestamp,

@@ -1,11 +1,10 @@
 //! Taking as many units as fit.
 
-use super::now::Refusals;
 use super::{CheckError, RateLimiter, Request};
-use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
+use crate::{Clock, CounterStore, Decision, Mode};
 
 /// The maximum number of attempts of one call.
-const TRIES: usize = 8;
+pub(super) const TRIES: usize = 8;
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Takes as many units as are left, but at most the cost of `request`. [`Decision::granted`] says how many it took. If no
@@ -52,33 +51,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`take_up_to`](Self::take_up_to) without waiting.
-    ///
-    /// # Errors
-    /// Like [`check`](Self::check).
-    pub fn take_up_to_now<'k, 'l>(
-        &'l self,
-        request: impl Into<Request<'k, 'l>>,
-    ) -> Result<Decision<'l>, CheckError> {
-        let mut request = request.into();
-        for _ in 1..TRIES {
-            let mut decision = self.decide_now(request.clone(), Mode::Charge, Refusals::Ignore)?;
-            match left_of(&decision) {
-                Some(units) => request = request.cost_at_most(units),
-                None => {
-                    self.counted_now(&request, &mut decision);
-                    return Ok(decision);
-                }
-            }
-        }
-        self.check_now(request)
-    }
-}
-
 /// The cost of the next attempt after a refusal: what is left, or a single unit, whose decision says when to retry.
 /// `None` if the request was admitted, or was for a single unit of each key.
-fn left_of(decision: &Decision<'_>) -> Option<u64> {
+pub(super) fn left_of(decision: &Decision<'_>) -> Option<u64> {
     // A limit that refuses although it charges nothing, a ban, leaves nothing.
     let counting = || decision.each().filter(|limit| limit.cost() > 0 || !limit.allowed());
     let most = counting().map(|limit| limit.cost()).max().unwrap_or(0);

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::RateLimiter;
-use crate::store::now_or_error;
-use crate::{Algorithm, Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
+use crate::{Algorithm, Claims, Clock, CounterStore, Decision, Mode, StoreError, Time};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Releases what `decision` holds under concurrency limits ([`Algorithm::Concurrency`](crate::Algorithm::Concurrency)).
@@ -73,21 +72,5 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
             Time::Server => Duration::ZERO,
             Time::Caller | Time::CallerUnordered => self.clock.now().since(decision.now()),
         }
-    }
-}
-
-/// The same methods without waiting, for stores whose state is in this process.
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
-    pub fn release_now(&self, decision: &Decision<'_>) {
-        let _ = now_or_error(self.release(decision));
-    }
-
-    /// [`renew`](Self::renew) without waiting.
-    ///
-    /// # Errors
-    /// If the store has forgotten the meter and has no room for another.
-    pub fn renew_now(&self, decision: &Decision<'_>) -> Result<bool, StoreError> {
-        now_or_error(self.renew(decision))?
     }
 }

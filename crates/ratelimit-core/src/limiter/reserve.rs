@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CheckError, RateLimiter, Request};
-use crate::{Clock, CounterStore, Decision, SyncCounterStore};
+use crate::{Clock, CounterStore, Decision};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Takes a turn in a queue if it comes within `longest_wait`. The returned decision says when it comes:
@@ -47,19 +47,5 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         longest_wait: Duration,
     ) -> Result<Decision<'l>, CheckError> {
         self.check(request.into().within(longest_wait, &self.limits)).await
-    }
-}
-
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`reserve`](Self::reserve) for a synchronous store.
-    ///
-    /// # Errors
-    /// Like [`check`](Self::check).
-    pub fn reserve_now<'k, 'l>(
-        &'l self,
-        request: impl Into<Request<'k, 'l>>,
-        longest_wait: Duration,
-    ) -> Result<Decision<'l>, CheckError> {
-        self.check_now(request.into().within(longest_wait, &self.limits))
     }
 }

@@ -3,11 +3,7 @@
 use super::RateLimiter;
 use crate::decision::{ChargedKeys, Charges, Settlement};
 use crate::kit::all_of;
-use crate::store::now_or_error;
-use crate::{
-    Applied, Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore,
-    Timestamp,
-};
+use crate::{Applied, Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, Timestamp};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Refunds what `decision` charged, as if the request had never been made.
@@ -154,33 +150,5 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         }
         let meanwhile = decision.confirm(keys, added, &answer);
         self.give_back(decision, keys, self.clock.now(), meanwhile).await.or(Some(Ok(())))
-    }
-}
-
-/// The same methods without waiting, for stores whose state is in this process.
-impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
-    pub fn refund_now(&self, decision: &Decision<'_>) {
-        let _ = self.settle_now(decision, 0);
-    }
-
-    /// [`settle`](Self::settle) without waiting.
-    ///
-    /// # Errors
-    /// If the store has forgotten the meter and has no room for another.
-    pub fn settle_now(&self, decision: &Decision<'_>, units: u64) -> Result<(), StoreError> {
-        self.settle_each_now(decision, |_| units)
-    }
-
-    /// [`settle_each`](Self::settle_each) without waiting.
-    ///
-    /// # Errors
-    /// Like [`settle_now`](Self::settle_now).
-    pub fn settle_each_now<U: Into<Option<u64>>>(
-        &self,
-        decision: &Decision<'_>,
-        units: impl Fn(LimitStatus<'_>) -> U,
-    ) -> Result<(), StoreError> {
-        now_or_error(self.settle_each(decision, units))?
     }
 }

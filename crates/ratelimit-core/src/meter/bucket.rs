@@ -83,13 +83,15 @@ impl Bucket {
     /// A claim that costs more than `units` waits until all units before it have drained.
     ///
     /// ```
-    /// use ratelimit_core::{Bucket, Mode, Timestamp};
+    /// use ratelimit_core::Timestamp;
+    /// use ratelimit_core::meter::Bucket;
+    /// use ratelimit_core::store::Mode;
     ///
     /// let bucket = Bucket::new(60, 60_000_000_000, 4)?.with_immediate(2); // one a second, two at once, two may wait
     /// let (mut at, mut tat) = (Timestamp::EPOCH, Timestamp::EPOCH);
     /// let now = Timestamp::from_secs(30);
     /// let mut claim = || bucket.claim(&mut at, &mut tat, 1, now, Mode::Charge);
-    /// let delay = |(admitted, verdict): (bool, ratelimit_core::Verdict)| admitted.then(|| verdict.ready_at.since(now).as_secs());
+    /// let delay = |(admitted, verdict): (bool, ratelimit_core::store::Verdict)| admitted.then(|| verdict.ready_at.since(now).as_secs());
     /// assert_eq!([(); 5].map(|()| delay(claim())), [Some(0), Some(0), Some(1), Some(2), None]);
     /// # Ok::<(), ratelimit_core::LimitError>(())
     /// ```
@@ -199,7 +201,9 @@ impl Bucket {
     /// `at` and `tat` are those of the bucket's [`BucketState`]; for a fresh bucket, any instants in the past.
     ///
     /// ```
-    /// use ratelimit_core::{Bucket, Mode, Timestamp};
+    /// use ratelimit_core::Timestamp;
+    /// use ratelimit_core::meter::Bucket;
+    /// use ratelimit_core::store::Mode;
     ///
     /// let bucket = Bucket::new(60, 60_000_000_000, 2)?; // one a second, two at once
     /// let (mut at, mut tat) = (Timestamp::EPOCH, Timestamp::EPOCH);

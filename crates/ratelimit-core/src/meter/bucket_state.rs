@@ -25,7 +25,7 @@ pub struct BucketState {
 
 /// Units of a [`BucketState`] that drain one after another.
 ///
-/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt whose receipt is its
+/// As numbers, in stores and in [`State::to_bytes`](crate::meter::State::to_bytes), a bucket with one debt whose receipt is its
 /// `tat` is `at`, `tat`, `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
@@ -110,7 +110,8 @@ impl BucketState {
     /// limit that shares the bucket.
     ///
     /// ```
-    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    /// use ratelimit_core::Timestamp;
+    /// use ratelimit_core::meter::{BucketState, Debt};
     ///
     /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
     /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
@@ -127,7 +128,8 @@ impl BucketState {
     /// instant and its receipt.
     ///
     /// ```
-    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    /// use ratelimit_core::Timestamp;
+    /// use ratelimit_core::meter::{BucketState, Debt};
     ///
     /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
     /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };

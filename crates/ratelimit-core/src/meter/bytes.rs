@@ -35,7 +35,8 @@ impl State {
     /// Encodes this state as bytes.
     ///
     /// ```
-    /// use ratelimit_core::{Limit, State, Timestamp};
+    /// use ratelimit_core::{Limit, Timestamp};
+    /// use ratelimit_core::meter::State;
     ///
     /// let limit: Limit = "10/s".parse()?;
     /// let mut state = limit.meter_for(b"user:7").fresh();
@@ -93,7 +94,7 @@ fn write(tag: u8, numbers: impl Iterator<Item = u64>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Debt;
+    use crate::meter::Debt;
     use proptest::prelude::*;
 
     /// Stores hold them: a change would lose every state of a running fleet.

@@ -42,7 +42,7 @@ impl Log {
     /// Creates a log of at most `limit` units in any `window` (nanoseconds).
     ///
     /// # Errors
-    /// If a number is zero or beyond its bound ([`MAX_LOG_UNITS`](crate::MAX_LOG_UNITS) units).
+    /// If a number is zero or beyond its bound ([`MAX_LOG_UNITS`](crate::meter::MAX_LOG_UNITS) units).
     pub fn new(limit: u64, window: u64) -> Result<Self, LimitError> {
         check_units("quota", limit, MAX_LOG_UNITS)?;
         check_period("period", window)?;

@@ -25,7 +25,9 @@ pub(crate) use slice::decide_costs;
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};
 
-use crate::{MAX_UNITS, Mode, Timestamp, Verdict};
+pub use crate::bounds::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
+
+use crate::{Mode, Timestamp, Verdict};
 
 /// How a meter counts. Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,9 @@ use crate::{Answer, Claims, Mode, Timestamp, Verdicts};
 /// write nothing.
 ///
 /// ```
-/// use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Timestamp, decide};
+/// use ratelimit_core::{Limit, Timestamp};
+/// use ratelimit_core::meter::decide;
+/// use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
 ///
 /// let limit: Limit = "2/s".parse()?;
 /// let id = MeterId { namespace: "", scope: limit.scope(), key: b"user:7" };

@@ -215,11 +215,13 @@ impl Window {
     /// Decides one claim on counts that you store yourself, and charges it if it is admitted and `mode` is not
     /// [`Mode::Peek`]. Returns whether it is admitted, and the verdict.
     ///
-    /// `at` and `counts` are those of a [`WindowState`] that this window [owns](crate::Meter::owns). `counts` may have
+    /// `at` and `counts` are those of a [`WindowState`] that this window [owns](crate::meter::Meter::owns). `counts` may have
     /// further places, which do not count.
     ///
     /// ```
-    /// use ratelimit_core::{Mode, Timestamp, Window};
+    /// use ratelimit_core::Timestamp;
+    /// use ratelimit_core::meter::Window;
+    /// use ratelimit_core::store::Mode;
     ///
     /// let window = Window::new(2, 60_000_000_000, 1, false, 0)?; // two in a minute, one segment carried
     /// let (mut at, mut counts) = (Timestamp::EPOCH, [0, 0]);

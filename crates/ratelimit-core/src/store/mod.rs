@@ -1,4 +1,4 @@
-//! The contract of a store.
+//! The contract of a store: what it is asked, what it answers, and what it promises.
 
 mod erased;
 mod error;
@@ -10,16 +10,22 @@ pub use error::{Applied, ErrorKind, StoreError};
 pub(crate) use in_process::{InProcess, now_or_error};
 pub use url::{StoreUrl, UrlOption};
 
+pub use crate::answer::{Answer, Verdict, Verdicts};
+pub use crate::bounds::MAX_CLAIMS;
+pub use crate::claim::{Claim, Claims, InvalidClaims, Refund};
+pub use crate::key::MeterId;
+pub use crate::mode::Mode;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verdict};
+use crate::{Meter, Timestamp};
 
 /// Stores meters, and decides claims on them.
 ///
 /// To write a store, implement [`claim`](Self::claim), [`refund`](Self::refund) and [`reset`](Self::reset), and declare
 /// its guarantees in [`promises`](Self::promises). If your store has the states in memory while it decides (under a lock
-/// or in a transaction), call [`decide`](crate::decide) and [`refund`](crate::refund) for the arithmetic. The guide
+/// or in a transaction), call [`decide`](crate::meter::decide) and [`refund`](crate::meter::refund) for the arithmetic. The guide
 /// *Writing a store* builds a complete one, and the crate `ratelimit-conformance` tests yours.
 ///
 /// # Contract
@@ -33,20 +39,20 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// charges later declares [`Decisions::Eventual`]; then this holds for the claims of one node.
 ///
 /// ## All or nothing
-/// All claims of a call are admitted, or none. A refusal changes no state, and neither does [`Mode::Peek`](crate::Mode). A
+/// All claims of a call are admitted, or none. A refusal changes no state, and neither does [`Mode::Peek`](crate::store::Mode). A
 /// conservative store reserves units before it knows whether all claims fit. If one does not, it gives the units back, even
 /// if the caller drops the future.
 ///
 /// ## The same decision everywhere
 /// The same claims at the same instants get the same answers from every store. All arithmetic uses integers, as in
-/// [`Meter`](crate::Meter). Products are compared in 128 bits. Nothing is rounded in the client's favour.
+/// [`Meter`]. Products are compared in 128 bits. Nothing is rounded in the client's favour.
 ///
 /// ## Time never runs backwards for a meter
 /// A claim whose `now` is older than the meter's latest charge is decided as of that charge. A store that cannot know
 /// the instant of that charge declares [`Time::CallerUnordered`].
 ///
 /// ## Memory
-/// A store keeps a meter as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
+/// A store keeps a meter as long as it can influence a decision: until [`Meter::forget_at`](crate::meter::Meter::forget_at), and
 /// [`CLOCK_SLACK`] longer for callers whose clock is behind. Soon after, it removes the meter by itself. The only meters
 /// that it keeps forever are those that never drain ([`Algorithm::Total`](crate::Algorithm::Total)), whose `forget_at` is
 /// [`Timestamp::MAX`]. No server setting makes a meter expire earlier. Only a store that is full may evict meters, if it or
@@ -60,11 +66,11 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// store's time limit.
 ///
 /// ## Keys are opaque
-/// A key is any bytes of any length. Two different [`MeterId`](crate::MeterId)s never share a meter, and a key cannot
+/// A key is any bytes of any length. Two different [`MeterId`]s never share a meter, and a key cannot
 /// inject anything into the protocol.
 ///
 /// ## Answers
-/// There is one verdict for each claim, in their order, with the figures of [`Meter::verdict`](crate::Meter::verdict) on
+/// There is one verdict for each claim, in their order, with the figures of [`Meter::verdict`](crate::meter::Meter::verdict) on
 /// the state after the decision. A conservative store that decides by what it has reserved may report fewer remaining
 /// units, and another instant of the same segment as the receipt. A refusal is an answer, never an error. [`StoreError`]
 /// means that the store did not answer.
@@ -104,7 +110,7 @@ pub trait CounterStore: Debug + Send + Sync {
         }
     }
 
-    /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does. A refund to a meter that is not stored does nothing.
+    /// Refunds units, as [`Meter::refund`](crate::meter::Meter::refund) does. A refund to a meter that is not stored does nothing.
     /// A refund of several meters need not be atomic: other calls may come between them. `refunds` may be empty, and may
     /// have more parts than a slice of claims, several of them of one meter.
     ///
@@ -186,7 +192,7 @@ pub const CLOCK_SLACK: std::time::Duration = std::time::Duration::from_secs(1);
 /// The guarantees of a store, for choosing one and for the conformance suite.
 ///
 /// ```
-/// use ratelimit_core::{Decisions, Promises, Time};
+/// use ratelimit_core::store::{Decisions, Promises, Time};
 ///
 /// let promises = Promises::new(Decisions::Exact, Time::Caller);
 /// assert_eq!(promises.time, Time::Caller);

@@ -14,7 +14,7 @@ use crate::limit::parse_duration;
 /// a value, which may be a password.
 ///
 /// ```
-/// use ratelimit_core::StoreUrl;
+/// use ratelimit_core::store::StoreUrl;
 /// use std::time::Duration;
 ///
 /// const OPTIONS: &[&str] = &["prefix", "timeout"];

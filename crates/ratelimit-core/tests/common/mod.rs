@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, State, StoreError, Time, Timestamp,
-    decide, refund,
-};
+use ratelimit_core::meter::{State, decide, refund};
+use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct MapStore {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
-use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Mode, Promises, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
 

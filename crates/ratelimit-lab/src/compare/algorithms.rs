@@ -1,7 +1,8 @@
 //! The algorithms that are compared, for one quota and one period.
 
 use anyhow::Context as _;
-use ratelimit_core::{Algorithm, Alignment, Limit, MAX_LOG_UNITS};
+use ratelimit_core::meter::MAX_LOG_UNITS;
+use ratelimit_core::{Algorithm, Alignment, Limit};
 use serde::Serialize;
 
 /// The number of segments of a segmented window in its period.

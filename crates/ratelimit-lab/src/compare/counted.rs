@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ratelimit_core::{Limit, LimitBuilder, MAX_UNITS, Meter, Mode, State, Timestamp};
+use ratelimit_core::meter::{MAX_UNITS, Meter, State};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Limit, LimitBuilder, Timestamp};
 use serde::Serialize;
 
 use super::judge::relative;

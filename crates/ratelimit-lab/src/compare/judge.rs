@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Clock as _, Limit, MAX_LOG_UNITS, ManualClock, Meter, Mode, RateLimiter, Request, State, SystemClock,
-    Timestamp,
-};
+use ratelimit_core::meter::{MAX_LOG_UNITS, Meter, State};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{Clock as _, Limit, ManualClock, RateLimiter, Request, SystemClock, Timestamp};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 use super::algorithms::estimates;

@@ -112,7 +112,7 @@ fn the_truth_of_counted_requests_is_the_number_in_an_exact_log() {
     for nth in 0..sources.count {
         let mut state = log.fresh();
         for time in sources.times(nth).unwrap() {
-            let (_, verdict) = log.claim(&mut state, 1, time, ratelimit_core::Mode::Force);
+            let (_, verdict) = log.claim(&mut state, 1, time, ratelimit_core::store::Mode::Force);
             let count = truth.count(time);
             assert_eq!(count, verdict.limit - verdict.remaining);
             counters.iter_mut().for_each(|counter| counter.count(time, count));
@@ -133,7 +133,7 @@ fn the_truth_of_counted_requests_is_the_number_in_an_exact_log() {
 #[test]
 fn the_truth_has_no_bound() {
     let mut truth = Truth::new(&"5/min".parse().unwrap());
-    let many = ratelimit_core::MAX_LOG_UNITS + 1;
+    let many = ratelimit_core::meter::MAX_LOG_UNITS + 1;
     let last = (0..many).map(|_| truth.count(Timestamp::from_secs(1_767_571_200))).last();
     assert_eq!(last, Some(many));
 }

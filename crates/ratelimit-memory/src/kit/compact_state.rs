@@ -1,8 +1,8 @@
 //! The state of a meter in three words.
 
-use ratelimit_core::{
-    Bucket, BucketState, Debt, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
-};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, BucketState, Debt, Meter, State, Window, WindowState};
+use ratelimit_core::store::{Mode, Verdict};
 use smallvec::{SmallVec, smallvec};
 
 /// The state of a window of at most two counts, or of a bucket of one rate; or the number of a larger state that is
@@ -201,7 +201,7 @@ impl CompactState {
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_core::LogState;
+    use ratelimit_core::meter::LogState;
 
     use super::*;
 

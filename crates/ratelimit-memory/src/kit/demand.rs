@@ -1,6 +1,8 @@
 //! A claim on a meter whose place in the store is known.
 
-use ratelimit_core::{Claim, Meter, Mode, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Claim, Mode};
 
 /// A claim without its meter's name, which is not needed after the search for the meter.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! When a meter may be removed: a second since the epoch, in 32 bits, up to the year 2106.
 
-use ratelimit_core::{CLOCK_SLACK, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::store::CLOCK_SLACK;
 
 /// Meters with this expiry are kept.
 pub const NEVER: u32 = u32::MAX;

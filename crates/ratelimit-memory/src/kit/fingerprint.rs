@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::{SharedSeed, fast, quality};
-use ratelimit_core::MeterId;
+use ratelimit_core::store::MeterId;
 
 /// Identifies a meter without storing its name: two hashes of the name with unrelated secrets.
 ///

@@ -1,6 +1,6 @@
 //! States that are too large for a slot.
 
-use ratelimit_core::{LogState, State};
+use ratelimit_core::meter::{LogState, State};
 
 use super::{CompactState, Fingerprint, Slab, Slot};
 

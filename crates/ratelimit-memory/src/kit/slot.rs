@@ -1,6 +1,8 @@
 //! The stored form of a meter: forty bytes.
 
-use ratelimit_core::{Bucket, Meter, Timestamp, Verdict, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Bucket, Meter, Window};
+use ratelimit_core::store::Verdict;
 
 use super::fingerprint::SCALE;
 use super::{CompactState, Demand, Fingerprint, InPlace, expiry};

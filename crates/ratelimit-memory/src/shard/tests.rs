@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Limit, MeterId, Mode};
+use ratelimit_core::Limit;
+use ratelimit_core::store::{MeterId, Mode};
 
 use super::*;
 use crate::kit::expiry::NEVER;

@@ -1,8 +1,8 @@
 //! A store that is away, and a layer that shows the suite the receipts of a fallback as it expects them.
 
-use ratelimit_memory::core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_memory::core::meter::Meter;
+use ratelimit_memory::core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
+use ratelimit_memory::core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 /// A store that answers nothing.
 #[derive(Debug)]

@@ -7,10 +7,9 @@ pub(crate) mod ways;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
-    Timestamp,
-};
+use ratelimit_core::meter::Meter;
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
+use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::{Redis, Settings, Testbed, Way};
 

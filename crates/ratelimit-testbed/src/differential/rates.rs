@@ -1,8 +1,8 @@
 //! Buckets that several limits share, with limits that change.
 
-use ratelimit_core::{
-    Bucket, Claim, Claims, CounterStore, MAX_RATES, MAX_UNITS, Meter, MeterId, Mode, Refund, State, Timestamp,
-};
+use ratelimit_core::meter::{Bucket, MAX_RATES, MAX_UNITS, Meter, State};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::{CounterStore, Timestamp};
 
 use super::{Differential, MAX_SEGMENT, Random, cost, instant, span};
 

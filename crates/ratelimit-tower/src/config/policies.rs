@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Head;
-use ratelimit_core::{Algorithm, Limit, Limits, MAX_CLAIMS};
+use ratelimit_core::store::MAX_CLAIMS;
+use ratelimit_core::{Algorithm, Limit, Limits};
 
 use super::client_list::{ListFile, lists};
 use super::de::Located;

@@ -1,6 +1,6 @@
 //! Tests of the contents of files: each mistake is found, with its line and field.
 
-use ratelimit_core::MAX_CLAIMS;
+use ratelimit_core::store::MAX_CLAIMS;
 
 use super::{Config, Provided};
 use crate::KeySource;

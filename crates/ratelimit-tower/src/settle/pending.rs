@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use http::{Method, Request, StatusCode};
-use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
+use ratelimit_core::store::Mode;
+use ratelimit_core::{CheckError, Decision, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 

@@ -1,7 +1,7 @@
 //! Determines the true cost of a request, at each of the moments at which it may be settled.
 
 use http::Response;
-use ratelimit_core::MAX_UNITS;
+use ratelimit_core::meter::MAX_UNITS;
 use smallvec::SmallVec;
 
 use super::pending::{Pending, TrueCosts};

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Request, Response};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use ratelimit_core::layers::Fallback;
-use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Promises, RateLimiter, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, ErrorKind, RateLimiter, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{
     Charged, KeySource, OnFailure, Policies, Policy, RateLimitLayer, Refusal, Settle, Unsettled,

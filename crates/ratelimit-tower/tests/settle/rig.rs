@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Empty};
-use ratelimit_core::{
-    Answer, Claims, CounterStore, ManualClock, Promises, RateLimiter, Refund, StoreError, Timestamp,
-};
+use ratelimit_core::store::{Answer, Claims, Promises, Refund};
+use ratelimit_core::{CounterStore, ManualClock, RateLimiter, StoreError, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{Cost, KeySource, Policies, Policy, RateLimitLayer, Settle};
 use tokio::task::yield_now;

@@ -24,10 +24,11 @@ pub(crate) use write::Writer;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ratelimit_core::{
-        Bucket, BucketState, Claim, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, Mode, Refund,
-        State, Timestamp, Window, WindowState,
+    use ratelimit_core::Timestamp;
+    use ratelimit_core::meter::{
+        Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, State, Window, WindowState,
     };
+    use ratelimit_core::store::{Claim, MeterId, Mode, Refund};
 
     use super::super::wire::{Malformed, Reader, put_number, put_signed};
     use super::*;

@@ -1,9 +1,10 @@
 //! Decodes entries. Every value is validated.
 
-use ratelimit_core::{
-    Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window,
-    WindowState,
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{
+    Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, State, Window, WindowState,
 };
+use ratelimit_core::store::MeterId;
 use smallvec::SmallVec;
 
 use crate::ledger::Units;

@@ -1,6 +1,8 @@
 //! Encodes entries.
 
-use ratelimit_core::{MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{MAX_LOG_UNITS, MAX_UNITS, Meter, State, Window};
+use ratelimit_core::store::MeterId;
 
 use crate::ledger::Units;
 use crate::replicated::wire::{put_bytes, put_number, put_signed};

@@ -2,7 +2,7 @@
 
 use super::super::MAX_NAME;
 use super::*;
-use crate::{Meter, Window};
+use crate::meter::{Meter, Window};
 use proptest::prelude::*;
 
 #[track_caller]
