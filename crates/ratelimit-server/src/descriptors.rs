@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{Decision, Limit, LimitStatus, MAX_CLAIMS};
+use ratelimit_core::store::MAX_CLAIMS;
+use ratelimit_core::{Decision, Limit, LimitStatus};
 use ratelimit_tower::{Asked, Plan};
 
 use crate::checks::{Domain, Question, Refusal};

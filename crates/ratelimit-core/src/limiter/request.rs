@@ -157,10 +157,7 @@ impl<'k, 'l> Request<'k, 'l> {
     /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
-        let Some(simple) = self.as_simple() else { return Err(self) };
-        // Nothing in it has to be dropped, which the optimizer does not see.
-        std::mem::forget(self);
-        Ok(simple)
+        self.as_simple().ok_or(self)
     }
 
     /// Like [`into_simple`](Self::into_simple), for a request that is still needed.
