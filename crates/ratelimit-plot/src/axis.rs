@@ -5,7 +5,8 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{BoldPoints, KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 
-use crate::picture::{LINE, letters};
+/// The height of a line of text, in pixels.
+pub(crate) const LINE: i32 = 20;
 
 /// A value, and the text there.
 pub type Mark = (f64, String);
@@ -109,6 +110,11 @@ impl ValueFormatter<f64> for Axis {
     fn format_ext(&self, value: &f64) -> String {
         self.marks.iter().flatten().find(|(at, _)| at == value).map_or("", |(_, text)| text).to_owned()
     }
+}
+
+/// The width of a text, about, in pixels.
+pub(crate) fn letters(words: &str) -> i32 {
+    i32::try_from(words.chars().count()).unwrap_or(i32::MAX / 100) * 8
 }
 
 /// A round number, in few letters.

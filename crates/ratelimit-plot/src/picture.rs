@@ -9,7 +9,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::{Axis, Colour, dark_style};
+use crate::axis::{Axis, LINE, letters};
+use crate::colour::{Colour, dark_style};
 
 /// The library has whole coordinates only, which would be too coarse: there are two of them to a pixel.
 const PIXEL: i32 = 2;
@@ -18,8 +19,6 @@ const PIXEL: i32 = 2;
 const TITLE: i32 = 24 * PIXEL;
 const TEXT: i32 = 16 * PIXEL;
 
-/// The height of a line of text, in pixels.
-pub(crate) const LINE: i32 = 20;
 /// Around a picture, and between its parts, in pixels.
 const MARGIN: i32 = 10;
 
@@ -219,11 +218,6 @@ impl Panel {
         }
         Ok(())
     }
-}
-
-/// The width of a text, about.
-pub(crate) fn letters(words: &str) -> i32 {
-    i32::try_from(words.chars().count()).unwrap_or(i32::MAX / 100) * 8
 }
 
 fn style<'a>(size: i32, colour: Colour, side: HPos) -> TextStyle<'a> {
