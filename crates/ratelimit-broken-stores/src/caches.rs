@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 /// Caches refusals. Invalidates them with its own refunds and resets, but not with those of other handles.
 const REFUSALS: u8 = 0;

@@ -9,7 +9,7 @@ use ratelimit_core::{
 };
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![

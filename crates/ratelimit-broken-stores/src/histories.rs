@@ -8,7 +8,7 @@ use ratelimit_core::kit::{OwnedName, OwnedRefund};
 use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![

@@ -11,8 +11,8 @@ use ratelimit_core::{
 };
 
 use super::broken_store::{Around, BrokenStore};
-use crate::model::forget_at;
-use crate::reference_store::ReferenceStore;
+use super::forgotten::forget_at;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
