@@ -76,15 +76,10 @@
 //!
 //! A case that exceeds its time limit fails as hung. The other cases go on, even if the store blocks a thread, spins, or
 //! waits forever. The suite updates the report files while it runs.
-//!
-//! # Tests of the suite
-//! [`broken_stores`] contains stores with one bug each, as real stores have had them. The tests of this crate check that a
-//! named case fails on each.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bench;
-pub mod broken_stores;
 mod case;
 mod cases;
 mod child_process;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use ratelimit_conformance::broken_stores::{self, BrokenStore, Call, Flaw};
+use ratelimit_broken_stores::{BrokenStore, Call, Flaw};
 use ratelimit_conformance::{Outcome, Subject, Suite};
 use ratelimit_core::store::Time;
 use ratelimit_core::{Clock, SystemClock, Timestamp};
@@ -65,7 +65,7 @@ async fn outcome(store: BrokenStore) -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_broken_store_is_caught_by_the_case_it_names() {
-    let stores = broken_stores::all();
+    let stores = ratelimit_broken_stores::all();
     assert!(stores.len() >= 100, "{}", stores.len());
     let names: HashSet<_> = stores.iter().map(Subject::name).collect();
     assert_eq!(names.len(), stores.len(), "two stores have one name");
@@ -81,7 +81,7 @@ async fn every_broken_store_is_caught_by_the_case_it_names() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_case_that_never_ends_is_reported_as_hung() {
-    let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
+    let latch = ratelimit_broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let case_limit = Duration::from_secs(1);
     let report = Suite::default()
         .filters(["cancelled/others-go-on"])

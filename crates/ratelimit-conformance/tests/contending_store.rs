@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use ratelimit_conformance::broken_stores::{Call, Flaw, TableStore};
+use ratelimit_broken_stores::{Call, Flaw, TableStore};
 use ratelimit_conformance::{BoxError, Outcome, Space, Subject, Suite};
 use ratelimit_core::store::{Answer, Claims, Decisions, MeterId, Promises, Refund, Time};
 use ratelimit_core::{Clock, CounterStore, DynCounterStore, ErrorKind, StoreError, SystemClock, Timestamp};

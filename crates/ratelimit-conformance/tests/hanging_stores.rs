@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ratelimit_conformance::broken_stores::{Flaw, TableStore};
+use ratelimit_broken_stores::{Flaw, TableStore};
 use ratelimit_conformance::{BoxError, Outcome, ReferenceStore, Report, Space, Subject, Suite};
 use ratelimit_core::meter::{State, decide};
 use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};

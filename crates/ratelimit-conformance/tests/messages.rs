@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use ratelimit_conformance::broken_stores;
 use ratelimit_conformance::{Subject, Suite};
 
 /// The reason of this case's failure on the broken store with this name.
 async fn reason(store: &str, case: &str) -> String {
-    let store = broken_stores::all().into_iter().find(|other| other.name() == store).unwrap();
+    let store = ratelimit_broken_stores::all().into_iter().find(|other| other.name() == store).unwrap();
     let suite = Suite::default().filters([case]).exact(true);
     let report = suite.run(&[Arc::new(store)]).await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default().to_owned();
@@ -72,7 +71,7 @@ async fn random_failures_are_shortened() {
 /// The message of a hung case names the call.
 #[tokio::test]
 async fn hung_cases_name_the_unanswered_call() {
-    let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
+    let latch = ratelimit_broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let suite =
         Suite::default().filters(["cancelled/others-go-on"]).case_limit(std::time::Duration::from_secs(1));
     let report = suite.run(&[Arc::new(latch)]).await;
@@ -84,7 +83,8 @@ async fn hung_cases_name_the_unanswered_call() {
 /// The report says what a failed case tests, and which of several failures to look at first.
 #[tokio::test]
 async fn reports_name_the_clause_and_the_first_failure() {
-    let store = broken_stores::all().into_iter().find(|other| other.name() == "ignores-refunds").unwrap();
+    let store =
+        ratelimit_broken_stores::all().into_iter().find(|other| other.name() == "ignores-refunds").unwrap();
     let report =
         Suite::default().filters(["refunds/give-back-", "refunds/settle-"]).run(&[Arc::new(store)]).await;
     let text = report.to_string();
@@ -124,8 +124,10 @@ async fn keys_that_share_a_meter_are_named() {
 /// After a failure, `fail_fast` waits for no case that is still running.
 #[tokio::test]
 async fn a_failure_ends_a_run_that_shall_fail_fast() {
-    let store =
-        broken_stores::all().into_iter().find(|other| other.name() == "lossy-names-at-its-time").unwrap();
+    let store = ratelimit_broken_stores::all()
+        .into_iter()
+        .find(|other| other.name() == "lossy-names-at-its-time")
+        .unwrap();
     let suite = Suite::default()
         .filters(["lifetimes/counts-after-a-minute", "keys/no-text", "worked-examples/"])
         .fail_fast(true);

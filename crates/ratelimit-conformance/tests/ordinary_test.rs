@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ratelimit_conformance::{BoxError, ReferenceStore, Space, Subject, Suite, broken_stores};
+use ratelimit_conformance::{BoxError, ReferenceStore, Space, Subject, Suite};
 use ratelimit_core::DynCounterStore;
 
 struct MyStore;
@@ -39,7 +39,8 @@ async fn my_store_passes() {
 #[tokio::test]
 #[should_panic(expected = "FAIL charges-refusals worked-examples/only-successes-count")]
 async fn a_store_that_does_not_pass_panics_with_the_case() {
-    let store = broken_stores::all().into_iter().find(|store| store.name() == "charges-refusals").unwrap();
+    let store =
+        ratelimit_broken_stores::all().into_iter().find(|store| store.name() == "charges-refusals").unwrap();
     Suite::default().filters(["worked-examples/"]).check(store).await;
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use ratelimit_conformance::{Subject, Suite, broken_stores};
+use ratelimit_conformance::{Subject, Suite};
 
 /// Kinds of limit, which the page abbreviates to a star.
 const KINDS: [&str; 12] = [
@@ -63,7 +63,7 @@ fn list_of_cases() -> String {
 
 fn list_of_stores() -> String {
     let mut list = String::from("| store | what it does wrong | caught by |\n|---|---|---|\n");
-    for store in broken_stores::all() {
+    for store in ratelimit_broken_stores::all() {
         writeln!(list, "| {} | {} | `{}` |", store.name(), store.deviation(), store.caught_by()).unwrap();
     }
     list

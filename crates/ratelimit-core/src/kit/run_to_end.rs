@@ -30,11 +30,6 @@ impl<T: Send + 'static> RunToEnd<T> {
     pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), handle: None }
     }
-
-    /// The size of the boxed future in bytes; zero when it has completed.
-    pub fn size(&self) -> usize {
-        self.future.as_deref().map_or(0, size_of_val)
-    }
 }
 
 impl<T: Send + 'static> Future for RunToEnd<T> {

@@ -46,7 +46,7 @@ impl Page {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { "Rate limits on " (from) }
-                    style { (PreEscaped(STYLE)) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(ratelimit_plot::dark_style())) }
                 }
                 body {
                     header.long[is_long] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context as _;
 use maud::{Markup, PreEscaped, html};
 
-use super::plots::{self, Size};
+use super::plots;
 use crate::engine::{Bucket, Series, share};
 use crate::results::{Algorithms, decisions, hits, keys_hit};
 use crate::suggest::{Refusals, Share, Suggestion, Tried};
@@ -54,15 +54,14 @@ fn sentence_case(heading: &str) -> String {
 /// A plot in both sizes, of which the style sheet shows one, and the same numbers as a table.
 fn figure(
     title: &str,
-    legend: &Markup,
-    plot: impl Fn(Size) -> anyhow::Result<String>,
+    plot: impl Fn(i32) -> anyhow::Result<String>,
     caption: &str,
     table: &Table,
 ) -> anyhow::Result<Markup> {
-    let (wide, narrow) = (plot(Size::Wide)?, plot(Size::Narrow)?);
+    let (wide, narrow) = (plot(plots::WIDE)?, plot(plots::NARROW)?);
     Ok(html! {
         figure {
-            p.legend { strong { (title) } " " (legend) }
+            p { strong { (title) } }
             div.wide role="img" aria-label={ (title) ". " (caption) } { (PreEscaped(wide)) }
             div.narrow role="img" aria-label={ (title) ". " (caption) } { (PreEscaped(narrow)) }
             figcaption { (caption) }
@@ -73,9 +72,6 @@ fn figure(
 
 /// A plot of the requests over time. `series` must have at least one bucket.
 pub(super) fn rate(series: &Series) -> anyhow::Result<Markup> {
-    let legend = html! {
-        span.admitted { "admitted" } " " span.refused { "refused" }
-    };
     let most = |count: fn(&Bucket) -> u64| {
         let most = series.buckets.iter().map(count).max().unwrap_or(0);
         let at = series.buckets.iter().position(|bucket| count(bucket) == most).unwrap_or(0) as u64;
@@ -106,7 +102,7 @@ pub(super) fn rate(series: &Series) -> anyhow::Result<Markup> {
         0 if busiest * 60 >= series.width => (60, "Requests a minute"),
         0 => (3_600, "Requests an hour"),
     };
-    figure(title, &legend, |size| plots::rate(series, unit, size), &caption, &table)
+    figure(title, |width| plots::rate(series, unit, width), &caption, &table)
 }
 
 /// The date and time of an instant, given in seconds since 1970.
@@ -140,9 +136,6 @@ pub(super) fn comparisons(compared: &[Algorithms], not_compared: &BTreeSet<Strin
 /// A proposed limit, and what other quotas refuse.
 pub(super) fn suggested(suggestion: &Suggestion) -> anyhow::Result<Markup> {
     let share: Share = suggestion.share.parse().map_err(anyhow::Error::msg).context("a share")?;
-    let legend = html! {
-        span.refused { "tried" } " " span.admitted { "proposed" } " " span.bound { (suggestion.share) }
-    };
     let rows = suggestion.tried.iter().map(|one| {
         vec![
             number(one.quota),
@@ -162,7 +155,7 @@ pub(super) fn suggested(suggestion: &Suggestion) -> anyhow::Result<Markup> {
     let plot = match suggestion.tried.first() {
         // If no quota was tried, or the smallest one refuses nothing, the plot would be of one point at most.
         None | Some(Tried { refused: Refusals { requests: 0, .. }, .. }) => html! {},
-        _ => figure(&title, &legend, |size| plots::tried(suggestion, share, size), &caption, &tried)?,
+        _ => figure(&title, |width| plots::tried(suggestion, share, width), &caption, &tried)?,
     };
     Ok(html! {
         article {

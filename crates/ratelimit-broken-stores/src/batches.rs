@@ -10,7 +10,7 @@ use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
 use super::features::{without_immediate, without_steps};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 use tokio::task::yield_now;
 
 type Answers = Vec<Result<Answer, StoreError>>;

@@ -8,7 +8,7 @@ use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
 use ratelimit_core::{CounterStore, ErrorKind, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![

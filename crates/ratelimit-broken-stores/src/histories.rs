@@ -9,7 +9,7 @@ use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![

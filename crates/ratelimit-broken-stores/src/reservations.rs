@@ -7,7 +7,7 @@ use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 /// Adds first, reads, and undoes an addition that does not fit.
 const ADDS_FIRST: u8 = 0;

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 /// Always reports contention.
 const ALWAYS: u8 = 0;

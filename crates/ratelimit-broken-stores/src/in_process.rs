@@ -6,8 +6,8 @@ use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::in_process::InProcess;
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::InProcess;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![BrokenStore::around::<InProcess<NeverCharges>>(

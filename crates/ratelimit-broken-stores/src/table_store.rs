@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::flaw::{Call, Flaw, Look, Write};
-use crate::model::forget_at;
+use super::forgotten::forget_at;
 
 /// A store in memory with one [`Flaw`]: meters in a map behind a lock.
 #[derive(Default)]

@@ -8,7 +8,7 @@ use ratelimit_core::{Clock, SystemClock, Timestamp};
 use super::broken_store::{Around, BrokenStore};
 use super::flaw::{Call, Flaw};
 use super::table_store::TableStore;
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     let deviation = "each handle counts for itself";

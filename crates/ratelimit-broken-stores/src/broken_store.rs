@@ -8,8 +8,8 @@ use ratelimit_core::{CounterStore, DynCounterStore};
 
 use super::flaw::Flaw;
 use super::table_store::TableStore;
-use crate::reference_store::ReferenceStore;
-use crate::subject::{BoxError, Space, Subject};
+use ratelimit_conformance::ReferenceStore;
+use ratelimit_conformance::{BoxError, Space, Subject};
 
 /// A subject whose store is broken on purpose.
 #[derive(Clone, Copy)]

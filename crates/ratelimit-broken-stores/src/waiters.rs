@@ -8,7 +8,7 @@ use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 const BATCHES: u8 = 0;
 const FORCED: u8 = 1;

@@ -7,7 +7,7 @@ use ratelimit_core::store::{Answer, Claims, Mode, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 /// Caches refusals. Invalidates them with its own refunds and resets, but not with those of other handles.
 const REFUSALS: u8 = 0;

@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 
 use super::broken_store::{Around, BrokenStore};
 use super::flaw::{Call, Flaw, Look};
-use crate::reference_store::ReferenceStore;
+use ratelimit_conformance::ReferenceStore;
 
 const CLAIMS: u8 = 0;
 const FORCED: u8 = 1;

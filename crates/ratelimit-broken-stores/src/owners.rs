@@ -10,8 +10,8 @@ use ratelimit_core::store::{Answer, CLOCK_SLACK, Claim, Claims, Decisions, Mode,
 use ratelimit_core::{CounterStore, StoreError, SyncCounterStore, Timestamp};
 
 use super::broken_store::{Around, BrokenStore};
-use crate::model::forget_at;
-use crate::reference_store::ReferenceStore;
+use super::forgotten::forget_at;
+use ratelimit_conformance::ReferenceStore;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
