@@ -124,6 +124,7 @@ mod answer;
 mod charge;
 mod charged;
 mod check;
+mod checker;
 mod client_address;
 mod client_list;
 #[cfg(feature = "config")]
@@ -159,6 +160,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use answer::{Answer, Grpc, Problem, Reason, Refusal};
 pub use charge::{Charge, Outcome};
 pub use charged::Charged;
+pub use checker::{Answered, Asked, Checker};
 pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkError, TrustedProxies};
 pub use client_list::{ClientList, ParseClientListError};
 pub use cost::Cost;

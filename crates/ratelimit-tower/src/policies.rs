@@ -131,6 +131,31 @@ impl Policies {
         self
     }
 
+    /// Charges each policy before the request is served, and leaves it at that: for programs that do not see the response, such
+    /// as one that decides for [others](crate::Checker).
+    #[must_use]
+    pub fn without_responses(mut self) -> Self {
+        self.policies = self.policies.into_iter().map(Policy::without_response).collect();
+        self.taken.clear();
+        self
+    }
+
+    /// Reports to clients and handles failures of the store as `other` does.
+    #[must_use]
+    pub fn like(mut self, other: &Self) -> Self {
+        self.headers = other.headers.clone();
+        self.on_failure = other.on_failure.clone();
+        self
+    }
+
+    /// Keeps only the policies for which this is true. Unlike [`new`](Self::new), it may leave none: then nothing is limited.
+    #[must_use]
+    pub fn retain(self, keep: impl Fn(&Policy) -> bool) -> Self {
+        let Self { policies, headers, on_failure, shadow, deny, allow, .. } = self;
+        let policies = policies.into_iter().filter(|policy| keep(policy)).collect();
+        Self { headers, on_failure, shadow, deny, allow, ..Self::known(policies) }
+    }
+
     fn has_lists(&self) -> bool {
         !self.deny.is_empty() || !self.allow.is_empty()
     }
@@ -176,6 +201,16 @@ impl Policies {
             None if is_allowed => Listed::Allowed,
             None => Listed::No,
         }
+    }
+
+    /// The policy of this name.
+    pub fn get(&self, name: &str) -> Option<&Policy> {
+        self.policies.iter().find(|policy| policy.name() == name)
+    }
+
+    /// Whether all policies are [in shadow](Self::in_shadow).
+    pub fn is_shadow(&self) -> bool {
+        self.shadow
     }
 
     /// The policies.

@@ -221,8 +221,20 @@ impl Policy {
         &self.checks
     }
 
-    pub(crate) fn is_shadow(&self) -> bool {
+    /// Whether the policy is itself [in shadow](Self::in_shadow).
+    pub fn is_shadow(&self) -> bool {
         self.shadow
+    }
+
+    /// Whether what is charged depends on the response: see [`charge`](Self::charge) and [`settle`](Self::settle).
+    pub fn needs_response(&self) -> bool {
+        !matches!(self.charge.0, When::Before) || self.settle.is_some()
+    }
+
+    pub(crate) fn without_response(mut self) -> Self {
+        self.charge = Charge::before();
+        self.settle = None;
+        self
     }
 
     pub(crate) fn when(&self) -> &When {

@@ -47,6 +47,19 @@ impl Policy {
         Ok(key.as_ref().to_vec())
     }
 
+    /// Returns the key of the client that has these values, one for each of the source's [names](crate::KeySource::names), as a
+    /// request sends them: unlike in the text of [`key_of`](Self::key_of), nothing in them is read as something else. A source
+    /// that is one of several alternatives takes such a text, too.
+    ///
+    /// # Errors
+    /// If there is not one value for each name, or if a value is not what the source counts by.
+    pub fn key_of_values(&self, values: &[&[u8]]) -> Result<Vec<u8>, ParseClientError> {
+        let mut key = KeyBytes::new();
+        key.begin_with(self.prefix());
+        self.source().write_values(values, &mut key)?;
+        Ok(key.as_ref().to_vec())
+    }
+
     /// The inverse of [`key_of`](Self::key_of): returns the client of a key in the store. `None` if it is not a key of this
     /// policy. A secret, and any other value of more than 64 bytes, is returned as its hash.
     pub fn client_of(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -190,6 +203,35 @@ mod tests {
         let missing = layer_key(&policy, &request("192.0.2.9", &[]));
         assert_eq!(policy.client_of(&missing).unwrap(), b"(missing)");
         assert_eq!(policy.key_of(b"(missing)").unwrap(), missing);
+    }
+
+    #[test]
+    fn values_make_the_key_that_the_layer_builds() {
+        let address = || KeySource::client_address(TrustedProxies::none());
+        let user = || KeySource::header(HeaderName::from_static("x-user"));
+        let key = || KeySource::api_key(HeaderName::from_static("x-key"));
+        for value in ["7", "a + b", "(missing)", "literal:7", "sha256:1ec1", &"x".repeat(70)] {
+            let request = request("192.0.2.9", &[("x-user", value), ("x-key", value)]);
+            for (source, values) in [
+                (user(), &[value][..]),
+                (key(), &[value]),
+                (address().and(user()), &["192.0.2.9", value]),
+                (user().and(address().and(key())), &[value, "192.0.2.9", value]),
+            ] {
+                let policy = policy(source);
+                let bytes: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+                assert_eq!(policy.source().names().len(), values.len());
+                assert_eq!(policy.key_of_values(&bytes).unwrap(), layer_key(&policy, &request), "{values:?}");
+                assert!(policy.key_of_values(&bytes[1..]).is_err());
+                assert!(policy.key_of_values(&[&bytes[..], &[b"more"]].concat()).is_err());
+            }
+        }
+        let either = policy(key().or(address()));
+        assert_eq!(
+            either.key_of_values(&[b"address=192.0.2.9"]).unwrap(),
+            either.key_of(b"address=192.0.2.9").unwrap()
+        );
+        assert!(policy(address()).key_of_values(&[b"nowhere"]).is_err());
     }
 
     /// Otherwise a deny list would deny the client of another source.

@@ -30,7 +30,7 @@ pub(crate) struct Decided {
 }
 
 impl Refused {
-    fn without_limits(reason: Reason) -> Self {
+    pub(crate) fn without_limits(reason: Reason) -> Self {
         Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default(), absent: None }
     }
 
@@ -81,6 +81,26 @@ pub(crate) fn decided(policies: &Policies, checks: &[PolicyCheck], checked: &Che
         };
     };
     refused(policies, &standings, refusal)
+}
+
+/// The verdict for a decision that was not made to charge, on these checks in their order. It is not counted.
+pub(crate) fn looked<'c>(
+    policies: &'c Policies,
+    checks: impl Iterator<Item = &'c PolicyCheck>,
+    decision: &'c Decision<'_>,
+) -> Verdict {
+    let mut first = 0;
+    let standings: SmallVec<[PlanStatus<'_>; 2]> = checks
+        .map(|check| {
+            let standing = PlanStatus { plan: check.plan(policies), decision, first };
+            first += standing.plan.limits().len();
+            standing
+        })
+        .collect();
+    if decision.allowed() {
+        return Verdict::Pass { lines: policies.headers.lines(&standings), delay: decision.delay() };
+    }
+    refused(policies, &standings, decision)
 }
 
 fn admitted_lines(policies: &Policies, standings: &[PlanStatus<'_>]) -> Lines {

@@ -3,6 +3,7 @@
 mod ban;
 mod charges;
 mod heap;
+mod in_bytes;
 mod leases;
 mod parts;
 mod settlement;

@@ -10,6 +10,7 @@ mod permit;
 mod release;
 mod request;
 mod reserve;
+mod return_units;
 mod settle;
 mod waiters;
 

@@ -160,6 +160,17 @@ impl Meter {
         }
     }
 
+    /// The receipt of the newest charge of this meter, if it is as good as new from `reset_at` on
+    /// ([`Verdict::reset_at`]).
+    pub(crate) fn newest(&self, reset_at: Timestamp) -> Timestamp {
+        let back = match self {
+            Self::Window(window) => window.segment().saturating_mul(u64::from(window.carried()) + 1),
+            Self::Bucket(_) => 0,
+            Self::Log(log) => log.window() + 1,
+        };
+        Timestamp::derived(reset_at.as_nanos().saturating_sub(back))
+    }
+
     /// The instant from which `state` decides like a fresh one, and may be forgotten: the epoch for a state that this meter
     /// does not [own](Self::owns).
     ///

@@ -69,7 +69,7 @@ impl Refusal<'_> {
 
     /// The value of `Retry-After`: [`retry_after`](Self::retry_after) in whole seconds, rounded up, at least one.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.refused.retry_after.map(|wait| headers::whole_seconds(wait).max(1))
+        self.refused.retry_after_seconds()
     }
 
     /// The names of the limits that refused, as in [`Plan`](crate::Plan); if the store did not answer, of those that
@@ -80,10 +80,22 @@ impl Refusal<'_> {
 
     /// What the client can do, in one sentence.
     pub(super) fn in_words(&self) -> String {
-        if let Some(Absent::Several(header)) = &self.refused.absent {
+        self.refused.in_words()
+    }
+}
+
+impl Refused {
+    /// The value of `Retry-After`.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after.map(|wait| headers::whole_seconds(wait).max(1))
+    }
+
+    /// What the client can do, in one sentence.
+    pub(crate) fn in_words(&self) -> String {
+        if let Some(Absent::Several(header)) = &self.absent {
             return format!("the request has the header {header} more than once");
         }
-        match (self.reason(), self.retry_after_seconds()) {
+        match (self.reason, self.retry_after_seconds()) {
             (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(1)) => "try again in 1 second".to_owned(),
             (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
                 format!("try again in {seconds} seconds")
@@ -98,7 +110,7 @@ impl Refusal<'_> {
             }
             (Reason::StoreUnavailable, None) => "try again later".to_owned(),
             (Reason::Denied, _) => "requests of this client are not served".to_owned(),
-            (Reason::Unidentified, _) => match &self.refused.absent {
+            (Reason::Unidentified, _) => match &self.absent {
                 Some(Absent::Client(Some(header))) => format!("the request has no header {header}"),
                 _ => "the request does not identify the client".to_owned(),
             },

@@ -49,7 +49,7 @@ impl Keys<'_> {
             "path" => Ok(KeySource::path()),
             #[cfg(feature = "axum")]
             "path-template" => Ok(KeySource::path_template()),
-            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(location, word)),
+            word => self.provided.key_of(word).ok_or_else(|| self.unknown(location, word)),
         }
     }
 

@@ -1,6 +1,8 @@
 //! What the program provides for use in files.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use crate::{Cost, KeySource};
 
@@ -28,6 +30,17 @@ use crate::{Cost, KeySource};
 pub struct Provided {
     pub(super) keys: BTreeMap<String, KeySource>,
     pub(super) costs: BTreeMap<String, Cost>,
+    other_keys: Option<OtherKeys>,
+}
+
+/// What other words mean.
+#[derive(Clone)]
+struct OtherKeys(Arc<dyn Fn(&str) -> Option<KeySource> + Send + Sync>);
+
+impl fmt::Debug for OtherKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OtherKeys")
+    }
 }
 
 impl Provided {
@@ -40,6 +53,32 @@ impl Provided {
         let source = source.named(&name);
         self.keys.insert(name, source);
         self
+    }
+
+    /// Sets what words mean that name no other key, if they can be any: a program that counts by the names that its clients
+    /// choose. `None` is an error of the file. Sources are shown under the word, as with [`key`](Self::key). A later call
+    /// replaces an earlier one.
+    ///
+    /// ```
+    /// use ratelimit_tower::KeySource;
+    /// use ratelimit_tower::config::{Config, Provided};
+    ///
+    /// let header = |word: &str| Some(KeySource::header(format!("x-{word}").parse().ok()?));
+    /// let file = "policies: [{name: tenant, key: tenant, limit: 100/s}]";
+    /// let config = Config::from_yaml_with(file, "limits.yaml", &Provided::default().other_keys(header))?;
+    /// # let _ = config;
+    /// # Ok::<(), ratelimit_tower::config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn other_keys(mut self, key: impl Fn(&str) -> Option<KeySource> + Send + Sync + 'static) -> Self {
+        self.other_keys = Some(OtherKeys(Arc::new(key)));
+        self
+    }
+
+    /// The key that this word names.
+    pub(super) fn key_of(&self, word: &str) -> Option<KeySource> {
+        let other = || Some((self.other_keys.as_ref()?.0)(word)?.named(word));
+        self.keys.get(word).cloned().or_else(other)
     }
 
     /// Adds a cost that a policy of a file can name: `cost = "rows"`.

@@ -32,6 +32,11 @@ impl KeyBytes {
         self.0 = SmallVec::from_slice(&beginning.0);
     }
 
+    /// A key of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+
     /// Appends a part with its length in front, or its hash if it is long.
     #[inline]
     pub(crate) fn part(&mut self, bytes: &[u8]) {

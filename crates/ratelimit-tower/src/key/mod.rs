@@ -152,6 +152,21 @@ impl KeySource {
         }
     }
 
+    /// The words with which a configuration file names each source that this one counts by [together](Self::and), in their
+    /// order: a value of each makes a key ([`Policy::key_of_values`](crate::Policy::key_of_values)).
+    ///
+    /// ```
+    /// use ratelimit_tower::{KeySource, TrustedProxies};
+    ///
+    /// let by_both = KeySource::client_address(TrustedProxies::none()).and(KeySource::path());
+    /// assert_eq!(by_both.names(), ["address", "path"]);
+    /// ```
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.collect_names(&mut names);
+        names
+    }
+
     /// Whether requests are counted by the client's address alone.
     pub(crate) fn is_address(&self) -> bool {
         matches!(self.0, Source::Client(_))

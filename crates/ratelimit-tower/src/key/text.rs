@@ -106,6 +106,36 @@ impl KeySource {
         }
     }
 
+    /// Appends the key of the client that has these values, as a request sends them: nothing in them is read as something
+    /// else. Sources that are alternatives take a text, as in [`write_text`](Self::write_text).
+    pub(crate) fn write_values(&self, values: &[&[u8]], key: &mut KeyBytes) -> Result<(), ParseClientError> {
+        if let Source::Both(both) = &self.0 {
+            let (first, second) = values.split_at(both.0.parts().min(values.len()));
+            both.0.write_values(first, key)?;
+            return both.1.write_values(second, key);
+        }
+        let &[value] = values else { return Err(wrong(format!("give one value for `{self}`"))) };
+        match &self.0 {
+            Source::Everybody => {}
+            Source::Client(proxies) => write_address(proxies, value, key)?,
+            Source::Secret(_) | Source::Bearer => key.secret(value),
+            Source::Either(_) => self.write_text(value, key)?,
+            _ => key.part(value),
+        }
+        Ok(())
+    }
+
+    /// Appends the name of each source that it counts by together: see [`KeySource::and`].
+    pub(crate) fn collect_names(&self, names: &mut Vec<String>) {
+        match &self.0 {
+            Source::Both(both) => {
+                both.0.collect_names(names);
+                both.1.collect_names(names);
+            }
+            _ => names.push(self.to_string()),
+        }
+    }
+
     /// How many parts its text has.
     fn parts(&self) -> usize {
         if let Source::Both(both) = &self.0 { both.0.parts() + both.1.parts() } else { 1 }

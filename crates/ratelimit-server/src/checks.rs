@@ -1,0 +1,373 @@
+//! What the doors call: checks by policy, by descriptor or under limits in the request, and what is done with receipts.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ratelimit_core::{
+    Algorithm, Applied, CheckError, Clock as _, Limit, Limits, RateLimiter, Request, SystemClock,
+};
+use ratelimit_tower::{Answered, Asked, Checker, Head, KeySource, Policies, Policy};
+
+use crate::args::Args;
+use crate::receipt::{BadReceipt, Receipt, Receipts};
+use crate::rules::{Rules, RulesFile};
+use crate::store::Store;
+
+/// How many domains without an option of their own are remembered. Further ones are answered as well, a little slower.
+const REMEMBERED: usize = 1_000;
+
+/// Begins the keys that are not those of a file's policy, whose keys begin with the length of its name.
+const OWN_KEY: u8 = 0xff;
+
+/// The name of limits in a request, in the fields of the response.
+const IN_REQUEST: &str = "request";
+
+/// All that can be asked.
+pub(crate) struct Checks {
+    store: Store,
+    /// The domain of who names none.
+    default: Arc<Domain>,
+    /// The domains with an option of their own. If there are none, every domain is answered.
+    listed: HashMap<String, Arc<Domain>>,
+    others: Mutex<HashMap<String, Arc<Domain>>>,
+    pub(crate) receipts: Receipts,
+    pub(crate) allow_limits: bool,
+    /// One receipt is used once in this time.
+    once: Limits,
+}
+
+/// A namespace of counts, and the policies for it.
+pub(crate) struct Domain {
+    name: String,
+    file: Option<Arc<RulesFile>>,
+    checker: Checker<Store>,
+}
+
+/// What is to be decided.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) asked: Asked,
+    /// Whether the policies are those of a file, and not limits of the request.
+    is_of_file: bool,
+}
+
+/// Why nothing is to be decided, or what.
+pub(crate) type Asking = Result<Question, Refusal>;
+
+/// Why something cannot be checked, or a receipt cannot be used.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The question is wrong: the text says how.
+    Bad(String),
+    /// There is no such policy or domain.
+    Unknown(String),
+    /// A receipt was used before.
+    Used,
+    /// A receipt is too old.
+    Old(BadReceipt),
+    /// The store did not answer.
+    Store(CheckError),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bad(text) | Self::Unknown(text) => f.write_str(text),
+            Self::Used => f.write_str(
+                "the receipt was used before: each is good for one refund or settlement, and one release",
+            ),
+            Self::Old(bad) => bad.fmt(f),
+            Self::Store(error) => write!(f, "the store did not answer: {error}"),
+        }
+    }
+}
+
+impl From<CheckError> for Refusal {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Store(_) => Self::Store(error),
+            error => Self::Bad(error.to_string()),
+        }
+    }
+}
+
+/// What to do with what a receipt says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    /// Give everything back.
+    Refund,
+    /// The true cost was this; what is held stays held.
+    Settle(u64),
+    /// Release what is held; the rest stays charged.
+    Release,
+}
+
+impl Checks {
+    /// Opens the files.
+    pub(crate) fn new(args: &Args, store: Store, receipt_key: &[u8]) -> anyhow::Result<Self> {
+        let open = |path| RulesFile::open(path).map(Arc::new);
+        let file = args.config.as_deref().map(open).transpose()?;
+        let domain = |name: &str, file| Arc::new(Domain::new(name, file, &store));
+        let mut listed = HashMap::new();
+        for wanted in &args.domains {
+            let file = wanted.file.as_deref().map(open).transpose()?.or_else(|| file.clone());
+            listed.insert(wanted.name.clone(), domain(&wanted.name, file));
+        }
+        let lifetime = args.receipt_lifetime + Duration::from_secs(120);
+        let once = Limit::sliding_log(1, lifetime).name("receipt").build().context("--receipt-lifetime")?;
+        Ok(Self {
+            default: domain(&args.namespace, file),
+            listed,
+            others: Mutex::default(),
+            receipts: Receipts::new(receipt_key, args.receipt_lifetime),
+            allow_limits: args.allow_limits,
+            once: once.into(),
+            store,
+        })
+    }
+
+    /// The domain of this name, or that of who names none; `None` if it is not one of those that the options list.
+    pub(crate) fn domain(&self, name: Option<&str>) -> Option<Arc<Domain>> {
+        let Some(name) = name.filter(|name| *name != self.default.name) else {
+            return Some(self.default.clone());
+        };
+        if !self.listed.is_empty() {
+            return self.listed.get(name).cloned();
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(domain) = others.get(name) {
+            return Some(domain.clone());
+        }
+        let domain = Arc::new(Domain::new(name, self.default.file.clone(), &self.store));
+        if others.len() < REMEMBERED {
+            others.insert(name.to_owned(), domain.clone());
+        }
+        Some(domain)
+    }
+
+    /// Like [`domain`](Self::domain), with an error that says what is wrong.
+    pub(crate) fn known_domain(&self, name: Option<&str>) -> Result<Arc<Domain>, Refusal> {
+        self.domain(name).ok_or_else(|| Refusal::Unknown("no such domain: add it with --domain".to_owned()))
+    }
+
+    /// The files, to read them again.
+    pub(crate) fn files(&self) -> Vec<Arc<RulesFile>> {
+        let domains = self.listed.values().chain([&self.default]);
+        let mut files: Vec<Arc<RulesFile>> = domains.filter_map(|domain| domain.file.clone()).collect();
+        files.sort_by_key(Arc::as_ptr);
+        files.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        files
+    }
+
+    /// The receipt of what was charged.
+    pub(crate) fn receipt(
+        &self,
+        domain: &Domain,
+        question: &Question,
+        answered: &Answered<'_>,
+    ) -> Option<String> {
+        let decision = answered.decision()?;
+        let names = question.asked.each().map(|(name, _)| name).filter(|_| question.is_of_file);
+        self.receipts.issue(SystemClock::new().now(), &domain.name, names, decision)
+    }
+
+    /// Does this with what a receipt says.
+    pub(crate) async fn settle(&self, text: &str, settlement: Settlement) -> Result<(), Refusal> {
+        let receipt = self.receipts.read(SystemClock::new().now(), text).map_err(|bad| match bad {
+            BadReceipt::Forged => Refusal::Bad(bad.to_string()),
+            BadReceipt::Old => Refusal::Old(bad),
+        })?;
+        let domain = self.domain(Some(&receipt.domain)).ok_or_else(|| {
+            Refusal::Unknown("the receipt is of a domain that this server does not answer".to_owned())
+        })?;
+        domain.knows(&receipt)?;
+        let charged = match settlement {
+            Settlement::Settle(_) => self.spend(&domain, &receipt, "charged").await?.then_some(()),
+            Settlement::Release => self.spend(&domain, &receipt, "held").await?.then_some(()),
+            Settlement::Refund => return self.refund(&domain, &receipt).await,
+        };
+        charged.ok_or(Refusal::Used)?;
+        let limiter = domain.checker.limiter();
+        let is_held = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
+        let (units, releases) = match settlement {
+            Settlement::Settle(units) => (units, false),
+            _ => (0, true),
+        };
+        let each = limiter
+            .settle_each(&receipt.decision, |limit| (is_held(limit.rule()) == releases).then_some(units));
+        let outcome = each.await.map_err(CheckError::from);
+        if let Err(error) = &outcome {
+            self.unspend(&domain, &receipt, if releases { "held" } else { "charged" }, error).await;
+        }
+        outcome.map_err(Refusal::from)
+    }
+
+    /// Gives back what was neither settled nor released before.
+    async fn refund(&self, domain: &Domain, receipt: &Receipt) -> Result<(), Refusal> {
+        let charged = self.spend(domain, receipt, "charged").await?;
+        let held = self.spend(domain, receipt, "held").await?;
+        if !charged && !held {
+            return Err(Refusal::Used);
+        }
+        let each = domain.checker.limiter().settle_each(&receipt.decision, |limit| {
+            let is_open = if limit.rule().algorithm() == Algorithm::Concurrency { held } else { charged };
+            is_open.then_some(0)
+        });
+        let outcome = each.await.map_err(CheckError::from);
+        if let Err(error) = &outcome {
+            for (part, was_open) in [("charged", charged), ("held", held)] {
+                if was_open {
+                    self.unspend(domain, receipt, part, error).await;
+                }
+            }
+        }
+        outcome.map_err(Refusal::from)
+    }
+
+    /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused.
+    async fn spend(&self, domain: &Domain, receipt: &Receipt, part: &str) -> Result<bool, Refusal> {
+        let key = spent_key(receipt, part);
+        let decision = domain.checker.limiter().check(Request::new(&key).limits(&self.once)).await?;
+        Ok(decision.allowed())
+    }
+
+    /// Makes a part usable again, because the store has certainly not done what it was used for.
+    async fn unspend(&self, domain: &Domain, receipt: &Receipt, part: &str, error: &CheckError) {
+        if matches!(error, CheckError::Store(error) if error.applied() == Applied::No) {
+            let key = spent_key(receipt, part);
+            // If this fails, the units stay charged: never too many are admitted.
+            let _ = domain.checker.limiter().reset(Request::new(&key).limits(&self.once)).await;
+        }
+    }
+}
+
+fn spent_key(receipt: &Receipt, part: &str) -> Vec<u8> {
+    [&[OWN_KEY][..], b"receipt:", part.as_bytes(), &receipt.id].concat()
+}
+
+impl Domain {
+    fn new(name: &str, file: Option<Arc<RulesFile>>, store: &Store) -> Self {
+        let limiter = RateLimiter::without_limits(store.clone()).with_namespace(name);
+        Self { name: name.to_owned(), file, checker: Checker::new(limiter) }
+    }
+
+    /// The policies in force; `None` without a file.
+    pub(crate) fn rules(&self) -> Option<Arc<Rules>> {
+        self.file.as_ref().map(|file| file.current())
+    }
+
+    pub(crate) fn known_rules(&self) -> Result<Arc<Rules>, Refusal> {
+        self.rules().ok_or_else(|| {
+            Refusal::Unknown("there is no file of policies: start with --config FILE".to_owned())
+        })
+    }
+
+    /// What to decide under a policy: for the client with these values, one for each part of the policy's key, or with a
+    /// single text of all parts.
+    pub(crate) fn by_policy(&self, name: &str, client: &[&[u8]], cost: u64, plan: Option<&str>) -> Asking {
+        let rules = self.known_rules()?;
+        let Some(policy) = rules.policies.get(name) else {
+            let known: Vec<&str> = rules.policies.each().map(Policy::name).collect();
+            return Err(Refusal::Unknown(format!(
+                "no policy is called {name:?}; use one of {}",
+                known.join(", ")
+            )));
+        };
+        if plan.is_some_and(|plan| rules.config().plan(plan).is_none()) {
+            return Err(Refusal::Unknown("the file has no such plan".to_owned()));
+        }
+        let parts = policy.source().names().len();
+        let key = match client {
+            [text] if parts > 1 => policy.key_of(text),
+            values => policy.key_of_values(values),
+        };
+        let key = key.map_err(|error| Refusal::Bad(format!("key: {error}")))?;
+        let asked = Asked::of(rules.policies.clone());
+        let asked = match rules.plan_of(policy, plan) {
+            Some(plan) => asked.policy(name, &key, cost, plan),
+            None => asked,
+        };
+        Ok(Question { asked, is_of_file: true })
+    }
+
+    /// What to decide under limits of the request. Limits of the same kind share the counts of a key.
+    pub(crate) fn by_limits(&self, limits: &str, key: &[u8], cost: u64) -> Asking {
+        let limits: Limits = limits.parse().map_err(|error| Refusal::Bad(format!("limits: {error}")))?;
+        let source = KeySource::function(|_| Option::<&[u8]>::None);
+        let made =
+            Policy::new(IN_REQUEST, source, limits).map_err(|error| Refusal::Bad(error.to_string()))?;
+        let key = own_key(&made.key_of_values(&[key]).map_err(|error| Refusal::Bad(error.to_string()))?);
+        let policies = Policies::new([made]).map_err(|error| Refusal::Bad(format!("limits: {error}")))?;
+        let policies = match self.rules() {
+            Some(rules) => policies.like(&rules.policies),
+            None => policies,
+        };
+        Ok(Question {
+            asked: Asked::of(Arc::new(policies)).policy(IN_REQUEST, &key, cost, None),
+            is_of_file: false,
+        })
+    }
+
+    /// What to decide about a request with this head.
+    pub(crate) fn by_head(&self, head: &Head<'_>) -> Asking {
+        let rules = self.known_rules()?;
+        Ok(Question { asked: Asked::of_request(rules.by_head.clone(), head), is_of_file: true })
+    }
+
+    /// Decides, and charges what is admitted.
+    pub(crate) async fn check<'a>(&'a self, question: &'a Question) -> Answered<'a> {
+        self.checker.check(&question.asked).await
+    }
+
+    /// How the limits stand; charges nothing.
+    pub(crate) async fn peek<'a>(&'a self, question: &'a Question) -> Result<Answered<'a>, Refusal> {
+        Ok(self.checker.peek(&question.asked).await?)
+    }
+
+    /// Sets the counts of a question's client to zero.
+    pub(crate) async fn reset(&self, question: &Question) -> Result<(), Refusal> {
+        let Some(request) = question.asked.request() else { return Ok(()) };
+        Ok(self.checker.limiter().reset(request).await?)
+    }
+
+    /// Returns the cost of a question without a receipt.
+    pub(crate) async fn return_units(&self, question: &Question) -> Result<(), Refusal> {
+        let Some(request) = question.asked.request() else { return Ok(()) };
+        Ok(self.checker.limiter().return_units(request).await?)
+    }
+
+    /// The limiter, for what needs no policy.
+    pub(crate) fn limiter(&self) -> &RateLimiter<Store> {
+        self.checker.limiter()
+    }
+
+    /// Whether the file still has the policies of a receipt.
+    fn knows(&self, receipt: &Receipt) -> Result<(), Refusal> {
+        if receipt.policies.is_empty() {
+            return Ok(());
+        }
+        let rules = self.known_rules()?;
+        let unknown = receipt.policies.iter().find(|name| rules.policies.get(name).is_none());
+        match unknown {
+            Some(name) => Err(Refusal::Unknown(format!(
+                "the receipt is of the policy {name:?}, which the file of this server does not have"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A key that no policy of a file has.
+pub(crate) fn own_key(key: &[u8]) -> Vec<u8> {
+    [&[OWN_KEY], key].concat()
+}
+
+impl Question {
+    /// What a descriptor asks.
+    pub(crate) fn of(asked: Asked) -> Self {
+        Self { asked, is_of_file: true }
+    }
+}

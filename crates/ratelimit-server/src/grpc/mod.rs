@@ -1,0 +1,50 @@
+//! The door for Envoy: its rate limit service over gRPC.
+
+#[rustfmt::skip]
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, rustdoc::all)]
+pub mod envoy;
+mod service;
+mod units;
+
+use std::sync::Arc;
+
+use axum::Router;
+use http::HeaderName;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use self::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use crate::checks::Checks;
+
+/// The maximum length of a message.
+const LARGEST: usize = 256 * 1_024;
+
+/// What the reflection service describes.
+const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
+
+/// The name of the service, as health checks ask for it.
+const NAME: &str = "envoy.service.ratelimit.v3.RateLimitService";
+
+/// The services, and what sets their health.
+pub(crate) async fn router(
+    checks: Arc<Checks>,
+    receipt_header: Option<HeaderName>,
+) -> anyhow::Result<(Router, HealthReporter)> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_service_status(NAME, ServingStatus::Serving).await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let service = RateLimitServiceServer::new(service::Service { checks, receipt_header })
+        .max_decoding_message_size(LARGEST);
+    let routes = Routes::new(service).add_service(health).add_service(reflection).prepare();
+    Ok((routes.into_axum_router(), reporter))
+}
+
+/// Tells health checks that the server ends.
+pub(crate) async fn not_ready(reporter: &HealthReporter) {
+    reporter.set_service_status(NAME, ServingStatus::NotServing).await;
+    reporter.set_service_status("", ServingStatus::NotServing).await;
+}

@@ -1,0 +1,7 @@
+//! The HTTP door.
+
+mod auth;
+mod body;
+mod routes;
+
+pub(crate) use routes::{admin, router};

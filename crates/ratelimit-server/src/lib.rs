@@ -1,0 +1,68 @@
+//! A server that checks rate limits for Envoy, gateways, and services in any language, under the policies of a file and on any
+//! store. `docs/server.md` of the repository describes it; `ratelimit-server --help` lists its options.
+//!
+//! It has three doors: Envoy's rate limit service over gRPC, HTTP with JSON, and the Redis protocol. Behind them is the HTTP
+//! layer (`ratelimit-tower`) with its policies, keys and fields; this crate adds no arithmetic.
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod check_file;
+mod checks;
+mod descriptors;
+mod entries;
+pub mod grpc;
+mod http;
+mod life;
+mod listen;
+mod metrics;
+mod receipt;
+pub mod redis;
+mod rules;
+mod store;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+pub use args::Args;
+pub use life::{Addresses, Server};
+
+/// Runs the command.
+pub fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(file) = &args.check {
+        return match check_file::describe(file) {
+            Ok(text) => match io::stdout().write_all(text.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            },
+            Err(error) => failed(&error.into()),
+        };
+    }
+    // Failures of the store and changes of the file are logged here.
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let ended = life::signal()?;
+        let server = Server::start(args).await?;
+        writeln!(io::stdout(), "{}", server.greeting())?;
+        ended.await;
+        server.end().await
+    });
+    // A task that hangs does not keep the process.
+    runtime.shutdown_background();
+    ended
+}

@@ -1,0 +1,191 @@
+//! The life of the server: start, serve, drain, end.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{self, SignalKind};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic_health::server::HealthReporter;
+
+use crate::args::Args;
+use crate::checks::Checks;
+use crate::listen::{Bounds, Ending, bind, serve_http};
+use crate::store::Member;
+use crate::{grpc, http, metrics, redis};
+
+/// How often files are read again.
+const RELOAD: Duration = Duration::from_secs(1);
+
+/// How long giving back to the store may take at the end.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// Where the server listens.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Addresses {
+    /// HTTP.
+    pub http: Option<SocketAddr>,
+    /// gRPC.
+    pub grpc: Option<SocketAddr>,
+    /// The Redis protocol.
+    pub redis: Option<SocketAddr>,
+    /// What changes counts.
+    pub admin: Option<SocketAddr>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    args: Args,
+    addresses: Addresses,
+    ending: watch::Sender<bool>,
+    doors: JoinSet<()>,
+    background: JoinSet<()>,
+    member: Member,
+    health: HealthReporter,
+}
+
+impl Server {
+    /// Starts. The store need not answer yet.
+    ///
+    /// # Errors
+    /// If a file or an option is wrong, or an address is in use.
+    pub async fn start(args: Args) -> anyhow::Result<Self> {
+        // First, so that what is counted at the start is counted.
+        metrics::handle();
+        let member = Member::open(&args).context("--store")?;
+        let own_key: [u8; 32];
+        let receipt_key = match &args.receipt_key {
+            Some(key) => key.bytes(),
+            None => {
+                own_key = random()?;
+                &own_key
+            }
+        };
+        let checks = Arc::new(Checks::new(&args, member.store.clone(), receipt_key)?);
+        let listeners = [
+            bind(args.http, "--http").await?,
+            bind(args.grpc, "--grpc").await?,
+            bind(args.redis, "--redis").await?,
+            bind(args.admin, "--admin").await?,
+        ];
+        let (sender, ending) = Ending::new();
+        let mut doors = JoinSet::new();
+        let mut addresses = Addresses::default();
+        let bounds = Bounds { connections: usize::try_from(args.connections)?, idle: args.idle };
+        let address = |listener: &TcpListener| listener.local_addr();
+        let [on_http, on_grpc, on_redis, on_admin] = listeners;
+        if let Some(listener) = on_http {
+            addresses.http = Some(address(&listener)?);
+            let app = http::router(checks.clone(), ending.clone(), args.idle);
+            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+        }
+        let (app, health) = grpc::router(checks.clone(), args.receipt_header.clone()).await?;
+        if let Some(listener) = on_grpc {
+            addresses.grpc = Some(address(&listener)?);
+            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+        }
+        if let Some(listener) = on_redis {
+            addresses.redis = Some(address(&listener)?);
+            doors.spawn(redis::serve(listener, checks.clone(), bounds, ending.clone()));
+        }
+        if let Some(listener) = on_admin {
+            addresses.admin = Some(address(&listener)?);
+            let app = http::admin(checks.clone(), ending.clone(), args.idle);
+            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+        }
+        let mut background = JoinSet::new();
+        for file in checks.files() {
+            background.spawn(async move { file.watch(RELOAD).await });
+        }
+        let counting = member.clone();
+        background.spawn(async move { counting.run().await });
+        background.spawn(metrics::tidy());
+        Ok(Self { args, addresses, ending: sender, doors, background, member, health })
+    }
+
+    /// Where it listens: with port 0 in an option, the port that the system chose.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Ends: no longer ready, serves what has begun, gives back what the store can use. Takes no longer than `--drain` and two
+    /// seconds.
+    ///
+    /// # Errors
+    /// If the store did not take back what this server held. It is free when its time has passed.
+    pub async fn end(mut self) -> anyhow::Result<()> {
+        grpc::not_ready(&self.health).await;
+        let _ = self.ending.send(true);
+        let drained =
+            timeout(self.args.drain, async { while self.doors.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            tracing::warn!("connections were still open after the time of --drain, and are closed");
+        }
+        self.doors.shutdown().await;
+        self.background.shutdown().await;
+        let left = timeout(LEAVE, self.member.leave()).await;
+        left.context("the store did not answer in time")?.context("the store took nothing back")
+    }
+
+    /// The lines to try.
+    pub fn greeting(&self) -> String {
+        let mut text = String::new();
+        let Addresses { http, grpc, redis, admin } = self.addresses;
+        if let Some(address) = http {
+            let _ = writeln!(text, "HTTP on {address}, try:\n  {}", self.curl(address));
+        }
+        if let Some(address) = redis {
+            let (host, port) = (address.ip(), address.port());
+            let _ = writeln!(
+                text,
+                "Redis protocol on {address}, try:\n  redis-cli -h {host} -p {port} CL.THROTTLE user:7 15 30 60"
+            );
+        }
+        if let Some(address) = grpc {
+            let _ = writeln!(
+                text,
+                "gRPC on {address}, for Envoy's filter envoy.filters.http.ratelimit:\n  rate_limit_service: {{ transport_api_version: V3, \
+                 grpc_service: {{ envoy_grpc: {{ cluster_name: ratelimit }} }} }}"
+            );
+        }
+        if let Some(address) = admin {
+            let _ = writeln!(text, "administration on {address}");
+        }
+        text + "Ctrl-C ends it"
+    }
+
+    fn curl(&self, address: SocketAddr) -> String {
+        let body = match self.args.config {
+            Some(_) => r#"{"policy": "requests", "key": "user:7"}"#,
+            None => r#"{"limits": "10/min", "key": "user:7"}"#,
+        };
+        format!("curl -i http://{address}/v1/check -d '{body}'")
+    }
+}
+
+/// A key of this process.
+fn random() -> anyhow::Result<[u8; 32]> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    Ok(key)
+}
+
+/// Completes on Ctrl-C or SIGTERM, which from now on do not end the process immediately.
+pub(crate) fn signal() -> io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) =
+        (unix::signal(SignalKind::interrupt())?, unix::signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,143 @@
+//! Listening: a bounded number of connections, which are drained at the end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use crate::args::Listen;
+
+/// How long to wait after the system refused a connection, as it does without free file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The bounds of connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) connections: usize,
+    /// How long a connection may stay silent.
+    pub(crate) idle: Duration,
+}
+
+/// Says when the server begins to end. Clones say the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending(watch::Receiver<bool>);
+
+impl Ending {
+    pub(crate) fn new() -> (watch::Sender<bool>, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (sender, Self(receiver))
+    }
+
+    /// Completes when the server begins to end.
+    pub(crate) async fn begins(&mut self) {
+        // Without a sender, nobody can end it any more.
+        let _ = self.0.wait_for(|ending| *ending).await;
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
+/// Binds to an address; `None` if there is none.
+pub(crate) async fn bind(listen: Listen, option: &str) -> anyhow::Result<Option<TcpListener>> {
+    let Some(address) = listen.0 else { return Ok(None) };
+    let bound = TcpListener::bind(address).await;
+    bound.map(Some).with_context(|| {
+        format!("cannot listen on {address}: is another server running? choose another address with {option}, or off")
+    })
+}
+
+/// Accepts connections until the server ends, and passes each to `serve` with its permit, on a task. Then waits for them.
+pub(crate) async fn accept<F>(
+    listener: TcpListener,
+    bounds: Bounds,
+    mut ending: Ending,
+    serve: impl Fn(TcpStream, SocketAddr) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let places = Arc::new(Semaphore::new(bounds.connections));
+    let mut tasks = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = ending.begins() => break,
+            Some(_) = tasks.join_next() => continue,
+            accepted = next(&listener, &places) => accepted,
+        };
+        match accepted {
+            Ok((stream, peer, place)) => {
+                let _ = stream.set_nodelay(true);
+                let serving = serve(stream, peer);
+                tasks.spawn(async move {
+                    serving.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn next(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, place))
+}
+
+/// Serves HTTP/1 and HTTP/2. The peer's address is in the extensions of each request.
+pub(crate) async fn serve_http(listener: TcpListener, app: Router, bounds: Bounds, ending: Ending) {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.idle)
+        .max_headers(100)
+        .max_buf_size(64 * 1_024);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(bounds.idle)
+        .keep_alive_timeout(bounds.idle.min(Duration::from_secs(10)))
+        .max_concurrent_streams(1_000)
+        .max_header_list_size(64 * 1_024)
+        .max_frame_size(64 * 1_024);
+    let of_end = ending.clone();
+    accept(listener, bounds, ending, move |stream, peer| {
+        let (builder, app, mut ending) = (builder.clone(), app.clone(), of_end.clone());
+        async move {
+            let app = app.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(ratelimit_tower::PeerAddress(peer.ip()));
+                request.map(axum::body::Body::new)
+            });
+            let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
+            tokio::pin!(connection);
+            // Errors of a connection are the client's.
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = ending.begins() => {}
+            }
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,180 @@
+//! Receipts: what a check has charged, signed, so that a client can give it back and cannot make one up.
+//!
+//! A receipt is the unpadded base64url of a tag and of what it signs: when it was issued, the domain, the policies, and the
+//! decision as bytes. It contains everything that is needed to give the units back, so that servers with the same key accept
+//! each other's.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use ratelimit_core::{Decision, Timestamp};
+use sha2::Sha256;
+
+type HmacSha256 = Hmac<Sha256>;
+
+/// How many bytes of the HMAC a receipt has.
+const TAG: usize = 32;
+
+/// The maximum length of a receipt. One of 64 limits is shorter.
+const LONGEST: usize = 32 * 1_024;
+
+/// How much a clock of another server may be ahead.
+const AHEAD: Duration = Duration::from_secs(60);
+
+/// Signs receipts, and checks them.
+#[derive(Clone)]
+pub(crate) struct Receipts {
+    key: HmacSha256,
+    lifetime: Duration,
+}
+
+/// What a genuine receipt says.
+#[derive(Debug)]
+pub(crate) struct Receipt {
+    pub(crate) domain: String,
+    /// The policies that were charged; none for limits in the request.
+    pub(crate) policies: Vec<String>,
+    pub(crate) decision: Decision<'static>,
+    /// Tells receipts apart.
+    pub(crate) id: [u8; TAG],
+}
+
+/// Why a receipt cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadReceipt {
+    /// It is no receipt of a server with this key.
+    Forged,
+    /// It is too old.
+    Old,
+}
+
+impl fmt::Display for BadReceipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forged => {
+                "this is not a receipt of this server: it was changed, or another server has issued it, or this one before it \
+                 was restarted. To share receipts, start all servers with the same --receipt-key"
+            }
+            Self::Old => "the receipt is too old: give units back sooner, or raise --receipt-lifetime",
+        })
+    }
+}
+
+impl Receipts {
+    /// Signs with this key.
+    pub(crate) fn new(key: &[u8], lifetime: Duration) -> Self {
+        // A key of any length is valid.
+        let key = HmacSha256::new_from_slice(key).unwrap_or_else(|_| HmacSha256::new(&Default::default()));
+        Self { key, lifetime }
+    }
+
+    /// The receipt of a decision; `None` if it has charged nothing.
+    pub(crate) fn issue<'p>(
+        &self,
+        now: Timestamp,
+        domain: &str,
+        policies: impl Iterator<Item = &'p str>,
+        decision: &Decision<'_>,
+    ) -> Option<String> {
+        let mut signed = now.as_nanos().to_le_bytes().to_vec();
+        let policies: Vec<&str> = policies.collect();
+        for part in [domain, &policies.join("\n")] {
+            signed.extend(u32::try_from(part.len()).ok()?.to_le_bytes());
+            signed.extend(part.as_bytes());
+        }
+        signed.extend(decision.to_bytes()?);
+        let tag = self.key.clone().chain_update(&signed).finalize().into_bytes();
+        Some(URL_SAFE_NO_PAD.encode([&tag, &signed[..]].concat()))
+    }
+
+    /// Reads a receipt.
+    pub(crate) fn read(&self, now: Timestamp, text: &str) -> Result<Receipt, BadReceipt> {
+        if text.len() > LONGEST {
+            return Err(BadReceipt::Forged);
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadReceipt::Forged)?;
+        let (id, signed) = bytes.split_first_chunk::<TAG>().ok_or(BadReceipt::Forged)?;
+        // Compared in constant time.
+        self.key.clone().chain_update(signed).verify_slice(id).map_err(|_| BadReceipt::Forged)?;
+        let (issued, receipt) = parse(*id, signed).ok_or(BadReceipt::Forged)?;
+        if now.since(issued) > self.lifetime || issued.since(now) > AHEAD {
+            return Err(BadReceipt::Old);
+        }
+        Ok(receipt)
+    }
+}
+
+fn parse(id: [u8; TAG], signed: &[u8]) -> Option<(Timestamp, Receipt)> {
+    let (issued, mut rest) = signed.split_first_chunk()?;
+    let mut part = || {
+        let (length, after) = rest.split_first_chunk()?;
+        let (part, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+        rest = after;
+        str::from_utf8(part).ok()
+    };
+    let (domain, policies) = (part()?.to_owned(), part()?);
+    let policies = policies.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let decision = Decision::from_bytes(rest)?;
+    Some((Timestamp::derived(u64::from_le_bytes(*issued)), Receipt { domain, policies, decision, id }))
+}
+
+impl fmt::Debug for Receipts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipts").field("lifetime", &self.lifetime).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::{Limits, ManualClock, RateLimiter, Request};
+    use ratelimit_memory::MemoryStore;
+
+    use super::*;
+
+    const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+    fn issue(receipts: &Receipts, now: Timestamp) -> String {
+        let limits: Limits = "10/min; 2 at once".parse().unwrap();
+        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(ManualClock::at(now));
+        let decision = limiter.check_now(Request::new("a").limits(&limits)).unwrap();
+        receipts.issue(now, "d\u{f6}main", ["p", "q"].into_iter(), &decision).unwrap()
+    }
+
+    #[test]
+    fn a_receipt_is_read_until_it_is_old() {
+        let (receipts, now) = (Receipts::new(KEY, Duration::from_secs(60)), Timestamp::from_secs(1_000));
+        let text = issue(&receipts, now);
+        let receipt = receipts.read(now, &text).unwrap();
+        assert_eq!(
+            (&*receipt.domain, receipt.policies),
+            ("d\u{f6}main", vec!["p".to_owned(), "q".to_owned()])
+        );
+        assert_eq!(receipt.decision.each().len(), 2);
+        let read = |seconds| receipts.read(Timestamp::from_secs(seconds), &text).map(|_| ());
+        assert_eq!((read(1_060), read(1_061), read(940)), (Ok(()), Err(BadReceipt::Old), Ok(())));
+        assert_eq!(read(939), Err(BadReceipt::Old), "issued by a clock that is far ahead");
+    }
+
+    #[test]
+    fn no_byte_can_be_changed() {
+        let (receipts, now) = (Receipts::new(KEY, Duration::from_secs(60)), Timestamp::from_secs(1_000));
+        let text = issue(&receipts, now);
+        let bytes = URL_SAFE_NO_PAD.decode(&text).unwrap();
+        for place in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[place] ^= 1;
+            let read = receipts.read(now, &URL_SAFE_NO_PAD.encode(&changed));
+            assert_eq!(read.map(|_| ()), Err(BadReceipt::Forged), "{place}");
+        }
+        let longer = text.clone() + "AAAA";
+        for forged in ["", "a", "===", &text[..text.len() - 4], &longer, &"A".repeat(LONGEST + 1), "\u{e4}"] {
+            assert_eq!(receipts.read(now, forged).map(|_| ()), Err(BadReceipt::Forged));
+        }
+        let other = Receipts::new(b"another key of thirty-two bytes.", Duration::from_secs(60));
+        assert_eq!(other.read(now, &text).map(|_| ()), Err(BadReceipt::Forged));
+        assert!(!format!("{receipts:?}").contains("0123"));
+    }
+}

@@ -1,0 +1,25 @@
+//! The door for clients of Redis.
+
+mod commands;
+mod connection;
+mod request;
+mod throttle;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::checks::Checks;
+use crate::listen::{Bounds, Ending, accept};
+
+#[doc(hidden)] // for fuzz targets
+pub use request::{ProtocolError, split_off};
+
+/// Answers until the server ends.
+pub(crate) async fn serve(listener: TcpListener, checks: Arc<Checks>, bounds: Bounds, ending: Ending) {
+    let of_end = ending.clone();
+    accept(listener, bounds, ending, move |stream, _| {
+        connection::serve(stream, checks.clone(), bounds.idle, of_end.clone())
+    })
+    .await;
+}
