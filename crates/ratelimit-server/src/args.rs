@@ -79,7 +79,10 @@ pub struct Args {
     /// How long a connection may stay silent, or take for one request
     #[arg(long, env = "RATELIMIT_IDLE", default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub idle: Duration,
-    /// How long to serve what has begun after SIGTERM
+    /// How long to go on accepting connections after SIGTERM, while /ready already says no
+    #[arg(long, env = "RATELIMIT_LINGER", default_value = "0s", value_parser = duration_or_zero, value_name = "DURATION")]
+    pub linger: Duration,
+    /// How long to serve what has begun, after that
     #[arg(long, env = "RATELIMIT_DRAIN", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub drain: Duration,
 }
@@ -159,6 +162,11 @@ impl std::fmt::Debug for ReceiptKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ReceiptKey")
     }
+}
+
+/// Like [`duration`], but none is allowed.
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    if text == "0s" { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 /// Reads `15ms`, `1s`, `5min` or `1h`; at least a millisecond.

@@ -16,7 +16,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::checks::Checks;
-use crate::listen::{Bounds, Ending, bind, serve_http};
+use crate::listen::{Bounds, Ending, Phase, bind, serve_http};
 use crate::store::Member;
 use crate::{grpc, http, metrics, redis};
 
@@ -45,7 +45,7 @@ pub struct Addresses {
 pub struct Server {
     args: Args,
     addresses: Addresses,
-    ending: watch::Sender<bool>,
+    ending: watch::Sender<Phase>,
     doors: JoinSet<()>,
     background: JoinSet<()>,
     member: Member,
@@ -116,14 +116,16 @@ impl Server {
         self.addresses
     }
 
-    /// Ends: no longer ready, serves what has begun, gives back what the store can use. Takes no longer than `--drain` and two
-    /// seconds.
+    /// Ends: no longer ready, serves what has begun, gives back what the store can use. Takes no longer than `--linger`,
+    /// `--drain` and two seconds.
     ///
     /// # Errors
     /// If the store did not take back what this server held. It is free when its time has passed.
     pub async fn end(mut self) -> anyhow::Result<()> {
         grpc::not_ready(&self.health).await;
-        let _ = self.ending.send(true);
+        let _ = self.ending.send(Phase::Leaving);
+        tokio::time::sleep(self.args.linger).await;
+        let _ = self.ending.send(Phase::Ending);
         let drained =
             timeout(self.args.drain, async { while self.doors.join_next().await.is_some() {} }).await;
         if drained.is_err() {

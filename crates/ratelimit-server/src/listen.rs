@@ -28,24 +28,34 @@ pub(crate) struct Bounds {
     pub(crate) idle: Duration,
 }
 
-/// Says when the server begins to end. Clones say the same.
+/// How far the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// It serves, and says that it is not ready: whoever chooses among servers should take another one.
+    Leaving,
+    /// It accepts no more connections, and ends those that it has.
+    Ending,
+}
+
+/// Says how far the server is. Clones say the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending(watch::Receiver<bool>);
+pub(crate) struct Ending(watch::Receiver<Phase>);
 
 impl Ending {
-    pub(crate) fn new() -> (watch::Sender<bool>, Self) {
-        let (sender, receiver) = watch::channel(false);
+    pub(crate) fn new() -> (watch::Sender<Phase>, Self) {
+        let (sender, receiver) = watch::channel(Phase::Serving);
         (sender, Self(receiver))
     }
 
     /// Completes when the server begins to end.
     pub(crate) async fn begins(&mut self) {
         // Without a sender, nobody can end it any more.
-        let _ = self.0.wait_for(|ending| *ending).await;
+        let _ = self.0.wait_for(|phase| *phase == Phase::Ending).await;
     }
 
-    pub(crate) fn has_begun(&self) -> bool {
-        *self.0.borrow()
+    pub(crate) fn is_ready(&self) -> bool {
+        *self.0.borrow() == Phase::Serving
     }
 }
 
