@@ -73,6 +73,15 @@ pub struct Args {
     /// The header in which Envoy passes a receipt on to the service; none by default
     #[arg(long, env = "RATELIMIT_RECEIPT_HEADER", value_name = "NAME")]
     pub receipt_header: Option<HeaderName>,
+    /// The certificate of this server, in PEM form: all addresses then take TLS only
+    #[arg(long, env = "RATELIMIT_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, env = "RATELIMIT_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// The authorities of clients' certificates: then only clients with one are served
+    #[arg(long, env = "RATELIMIT_TLS_CLIENTS", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
     /// The maximum number of connections at each address; further ones wait
     #[arg(long, env = "RATELIMIT_CONNECTIONS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "NUMBER")]
     pub connections: u32,

@@ -18,7 +18,7 @@ use crate::args::Args;
 use crate::checks::Checks;
 use crate::listen::{Bounds, Ending, Phase, bind, serve_http};
 use crate::store::Member;
-use crate::{grpc, http, metrics, redis};
+use crate::{grpc, http, metrics, redis, tls};
 
 /// How often files are read again.
 const RELOAD: Duration = Duration::from_secs(1);
@@ -79,27 +79,28 @@ impl Server {
         let (sender, ending) = Ending::new();
         let mut doors = JoinSet::new();
         let mut addresses = Addresses::default();
-        let bounds = Bounds { connections: usize::try_from(args.connections)?, idle: args.idle };
+        let (connections, tls) = (usize::try_from(args.connections)?, tls::acceptor(&args)?);
+        let bounds = Bounds { connections, idle: args.idle, tls };
         let address = |listener: &TcpListener| listener.local_addr();
         let [on_http, on_grpc, on_redis, on_admin] = listeners;
         if let Some(listener) = on_http {
             addresses.http = Some(address(&listener)?);
             let app = http::router(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         let (app, health) = grpc::router(checks.clone(), args.receipt_header.clone()).await?;
         if let Some(listener) = on_grpc {
             addresses.grpc = Some(address(&listener)?);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_redis {
             addresses.redis = Some(address(&listener)?);
-            doors.spawn(redis::serve(listener, checks.clone(), bounds, ending.clone()));
+            doors.spawn(redis::serve(listener, checks.clone(), bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_admin {
             addresses.admin = Some(address(&listener)?);
             let app = http::admin(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         let mut background = JoinSet::new();
         for file in checks.files() {

@@ -10,9 +10,13 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::args::Listen;
@@ -21,11 +25,39 @@ use crate::args::Listen;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The bounds of connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
     /// How long a connection may stay silent.
     pub(crate) idle: Duration,
+    pub(crate) tls: Option<TlsAcceptor>,
+}
+
+/// A connection, over TLS or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection of any kind.
+pub(crate) type Connection = Box<dyn Stream>;
+
+impl Bounds {
+    /// Makes a connection that ends if nothing moves; over TLS if that is wanted.
+    async fn open(&self, stream: TcpStream) -> Option<Connection> {
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        // HTTP/2 asks silent clients whether they are there, and needs time for the answer.
+        stream.set_read_timeout(Some(self.idle * 2));
+        stream.set_write_timeout(Some(self.idle));
+        let stream = Box::pin(stream);
+        match &self.tls {
+            None => Some(Box::new(stream)),
+            Some(tls) => match timeout(self.idle, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Some(Box::new(stream)),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// How far the server is.
@@ -73,7 +105,7 @@ pub(crate) async fn accept<F>(
     listener: TcpListener,
     bounds: Bounds,
     mut ending: Ending,
-    serve: impl Fn(TcpStream, SocketAddr) -> F,
+    serve: impl Fn(Connection, SocketAddr) -> F + Clone + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -87,10 +119,11 @@ pub(crate) async fn accept<F>(
         };
         match accepted {
             Ok((stream, peer, place)) => {
-                let _ = stream.set_nodelay(true);
-                let serving = serve(stream, peer);
+                let (bounds, serve) = (bounds.clone(), serve.clone());
                 tasks.spawn(async move {
-                    serving.await;
+                    if let Some(connection) = bounds.open(stream).await {
+                        serve(connection, peer).await;
+                    }
                     drop(place);
                 });
             }
