@@ -76,8 +76,8 @@ fn a_file_is_checked_and_described() {
     for line in [
         "policy user, in shadow",
         "  counts by user",
-        "  limits: 3/day log",
-        "  with plan paid: 100/day log",
+        "  limits: 3/d log",
+        "  with plan paid: 100/d log",
         "  with plan partner: none, so it does not apply",
         "  charged at once, since this server sees no response: refund or settle by receipt",
         "policy login",
@@ -86,6 +86,7 @@ fn a_file_is_checked_and_described() {
     ] {
         assert!(out.lines().any(|printed| printed == line), "{line} is not in\n{out}");
     }
+    assert_eq!(out.lines().filter(|line| line.starts_with("  with plan")).count(), 2, "{out}");
     std::fs::write(&path, POLICIES.replace("3/day log", "3 per fortnight")).unwrap();
     let output = command().arg("--check").arg(&path).output().unwrap();
     let (out, error) = text(&output);
@@ -111,6 +112,8 @@ fn wrong_options_say_what_to_write() {
         (&["--instances", "0"], "1.."),
         (&["--receipt-key", "short"], "32 random characters"),
         (&["--domain", "=file"], "NAME=FILE"),
+        (&["--tls-certificate", "nowhere.pem"], "--tls-key"),
+        (&["--tls-certificate", "nowhere.pem", "--tls-key", "nowhere.key"], "--tls-certificate: nowhere.pem"),
         (&["--config", "nowhere.toml"], "nowhere.toml: cannot be read"),
     ] {
         let output = command().args(options).output().unwrap();

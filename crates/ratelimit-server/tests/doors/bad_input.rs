@@ -171,7 +171,7 @@ async fn a_client_that_reads_nothing_is_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_is_announced_and_takes_no_longer_than_it_may() {
-    let started = Started::with(POLICIES, &["--drain=500ms"]).await;
+    let started = Started::with(POLICIES, &["--linger=2s", "--drain=500ms"]).await;
     let (http, addresses) = (started.http(), started.server.addresses());
     assert_eq!(http.get("/ready").await.status, 200);
     // One that is open and silent, and one in the middle of a request.
@@ -188,6 +188,9 @@ async fn the_end_is_announced_and_takes_no_longer_than_it_may() {
     let Started { server, folder } = started;
     let ended = tokio::spawn(server.end());
     assert_eq!(watching.message().await.unwrap().unwrap().status, 2, "not serving");
+    let unready = http.get("/ready").await;
+    assert_eq!(unready.status, 503, "it says so, and still serves");
+    assert_eq!(http.statuses(1, &json!({ "policy": "user", "key": "7" })).await, [200]);
     let bound = Duration::from_secs(60);
     tokio::time::timeout(bound, ended).await.expect("it ends").unwrap().unwrap();
     assert!(TcpStream::connect(addresses.http.unwrap()).await.is_err(), "nobody listens any more");
