@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use ratelimit_testbed::{Envoy, Server};
 
-use super::testbed;
+use super::{testbed, written};
 
-/// An Envoy with its rate limit filter.
+/// An Envoy with its rate limit filter, as docs/server.md describes it.
 pub struct Asking<'a> {
     /// The service behind it.
     pub service: SocketAddr,
@@ -32,10 +32,13 @@ impl Asking<'_> {
                 address.port()
             )
         };
+        let written = written("http_filters:");
+        let filter: String = written.lines().skip(1).map(|line| format!("\n          {line}")).collect();
+        assert!(filter.contains("timeout: 0.02s"), "the page has another time limit: {filter}");
+        let deny = format!("timeout: {}\n              failure_mode_deny: {}", self.timeout, self.deny);
         include_str!("envoy.yaml")
+            .replace("<filter>", &filter.replace("timeout: 0.02s", &deny))
             .replace("<service>", &endpoint(&self.service))
             .replace("<servers>", &self.servers.iter().map(endpoint).collect::<String>())
-            .replace("<timeout>", self.timeout)
-            .replace("<deny>", &self.deny.to_string())
     }
 }

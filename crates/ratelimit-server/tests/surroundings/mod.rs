@@ -25,6 +25,14 @@ pub const PATIENT: &str = "60s";
 /// How long a condition may take to become true: far longer than a busy machine needs.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
+/// The code in the page for users that begins with this line, without its fence: what is written there is what is tested.
+pub fn written(first_line: &str) -> String {
+    let page = include_str!("../../../../docs/server.md");
+    let mut blocks = page.split("```").skip(1).step_by(2).filter_map(|block| Some(block.split_once('\n')?.1));
+    let found = blocks.find(|block| block.lines().next() == Some(first_line));
+    found.unwrap_or_else(|| panic!("docs/server.md has no code that begins with {first_line:?}")).to_owned()
+}
+
 /// A testbed whose servers all belong to this test.
 pub fn testbed() -> Testbed {
     Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() })
@@ -152,8 +160,20 @@ impl Browser {
 
     /// Sends this many requests, 16 at a time.
     pub async fn flood(&self, address: SocketAddr, path: &str, key: &str, requests: u64) -> Tally {
+        self.flood_from(16, address, path, key, requests).await
+    }
+
+    /// Sends this many requests, from this many clients at once.
+    pub async fn flood_from(
+        &self,
+        clients: usize,
+        address: SocketAddr,
+        path: &str,
+        key: &str,
+        requests: u64,
+    ) -> Tally {
         let (tally, left) = (Arc::<Tally>::default(), Arc::new(AtomicU64::new(requests)));
-        let senders = (0..16).map(|_| {
+        let senders = (0..clients).map(|_| {
             let (browser, tally, left) = (self.clone(), Arc::clone(&tally), Arc::clone(&left));
             let (path, key) = (path.to_owned(), key.to_owned());
             tokio::spawn(async move {
