@@ -59,6 +59,14 @@ impl Fleet {
         tally
     }
 
+    /// How many checks one of the servers has made.
+    async fn checks(&self, browser: &Browser, server: usize) -> u64 {
+        let metrics = browser.get(self.servers[server].http(), "/metrics", "").await.body;
+        let number =
+            metrics.lines().find_map(|line| line.strip_prefix("ratelimit_checks_total ")?.parse().ok());
+        number.unwrap_or_else(|| panic!("{metrics}"))
+    }
+
     /// How many counters Redis has.
     async fn counters(&self) -> u64 {
         let mut stream = BufReader::new(TcpStream::connect(self.redis.address()).await.expect("Redis"));
@@ -95,11 +103,9 @@ async fn a_flood_gets_exactly_the_limit() {
     let browser = Browser::new();
     assert_eq!(fleet.flood(&browser, "alice", 3 * LIMIT).await, LIMIT);
     assert_eq!(fleet.flood(&browser, "bob", LIMIT).await, LIMIT);
-    // Both servers have been asked.
-    for server in &fleet.servers {
-        let metrics = browser.get(server.http(), "/metrics", "").await.body;
-        assert!(metrics.contains("ratelimit"), "{metrics}");
-    }
+    // Envoy has asked both.
+    let [one, other] = [fleet.checks(&browser, 0).await, fleet.checks(&browser, 1).await];
+    assert!(one > LIMIT && other > LIMIT && one + other == 4 * LIMIT, "{one} and {other}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
