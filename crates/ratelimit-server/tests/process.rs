@@ -29,17 +29,16 @@ struct Running(Child, Vec<String>);
 
 impl Running {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut printed = Vec::new();
+        let mut running = Self(command.spawn().unwrap(), Vec::new());
+        let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
         while let Some(line) = lines.next().transpose().unwrap() {
-            printed.push(line);
-            if printed.last().is_some_and(|line| line == "Ctrl-C ends it") {
-                return Self(child, printed);
+            running.1.push(line);
+            if running.1.last().is_some_and(|line| line == "Ctrl-C ends it") {
+                return running;
             }
         }
         let mut error = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        running.0.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         panic!("it did not start: {error}");
     }
 

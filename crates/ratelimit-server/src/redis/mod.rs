@@ -13,7 +13,7 @@ use crate::checks::Checks;
 use crate::listen::{Bounds, Ending, accept};
 
 #[doc(hidden)] // for fuzz targets
-pub use request::{ProtocolError, split_off};
+pub use request::{ProtocolError, SplitOff, split_off};
 
 /// Answers until the server ends.
 pub(crate) async fn serve(listener: TcpListener, checks: Arc<Checks>, bounds: Bounds, ending: Ending) {

@@ -198,3 +198,24 @@ async fn the_end_is_announced_and_takes_no_longer_than_it_may() {
     let again = Server::start(args(&[&format!("--http={}", addresses.http.unwrap())])).await;
     assert!(again.is_ok(), "the address is free again");
 }
+
+/// What a client chooses is bounded before it is kept: domains are remembered, and receipts contain limits.
+#[tokio::test]
+async fn names_and_limits_are_bounded() {
+    let started = Started::with(POLICIES, &["--allow-limits"]).await;
+    let http = started.http();
+    let long = "x".repeat(257);
+    let domain = http.post("/v1/check", &json!({ "domain": long, "policy": "user", "key": "7" })).await;
+    assert!(domain.status == 404 && domain.error().contains("256 bytes"), "{}", domain.error());
+    let admitted = should(&mut started.grpc().await, request(&long, vec![descriptor(&[("tenant", "a")])]))
+        .await
+        .unwrap();
+    assert!(admitted.statuses[0].current_limit.is_none(), "admitted, as any unknown domain");
+    let limits = format!("1/day name {}", "x".repeat(5_000));
+    assert_eq!(http.post("/v1/check", &json!({ "limits": limits, "key": "7" })).await.status, 400);
+    // The longest receipt can be used: many limits, and a long key.
+    let limits: Vec<String> = (0..64).map(|limit| format!("9/day name l{limit}")).collect();
+    let body = json!({ "limits": limits.join("; "), "key": "k".repeat(10_000) });
+    let receipt = http.post("/v1/check", &body).await.receipt();
+    assert_eq!(http.post("/v1/refund", &json!({ "receipt": receipt })).await.status, 200);
+}

@@ -174,12 +174,12 @@ impl Http {
         statuses
     }
 
-    /// The sum of a metric's series whose lines begin so.
+    /// The sum of a counter's series whose lines begin so.
     pub(crate) async fn metric(&self, beginning: &str) -> u64 {
         let text = self.get("/metrics").await.body;
         let text = str::from_utf8(&text).unwrap().to_owned();
         let lines = text.lines().filter(|line| line.starts_with(beginning));
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 }
 
