@@ -8,7 +8,8 @@ use crate::surroundings::{Answer, Browser, PATIENT, Service};
 async fn five_requests_of_a_key_pass_and_the_sixth_gets_429_with_the_fields() {
     let (service, server, browser) = (Service::start().await, server().await, Browser::new());
     let servers = [server.grpc()];
-    let envoy = Asking { service: service.address, servers: &servers, timeout: PATIENT, deny: true };
+    let envoy =
+        Asking { service: service.address, servers: &servers, timeout: PATIENT, deny: true, health: false };
     let envoy = envoy.start().await;
     for key in ["alice", "bob"] {
         for left in (0..5).rev() {

@@ -20,13 +20,18 @@ const LIMIT: u64 = 300;
 struct Fleet {
     service: Service,
     redis: Server,
-    servers: [RateLimitServer; 2],
+    servers: Vec<RateLimitServer>,
     envoy: Server,
 }
 
 impl Fleet {
-    /// Servers with this time limit for the store and these further options; Envoy waits this long for their answer.
-    async fn start(store: &str, options: &[&str], envoy: &str) -> Self {
+    /// Servers with this time limit for the store and these further options. Envoy waits patiently for their answer.
+    async fn start(store: &str, options: &[&str]) -> Self {
+        Self::start_with(store, options, false).await
+    }
+
+    /// The same; Envoy checks the health of the servers if asked to.
+    async fn start_with(store: &str, options: &[&str], health: bool) -> Self {
         let (service, redis) = (Service::start().await, testbed().redis().await);
         let redis = redis.unwrap_or_else(|error| panic!("{error}"));
         let configuration = format!(
@@ -36,12 +41,13 @@ impl Fleet {
         let url = redis.patient_url();
         let mut all = vec!["--store", &url, "--timeout", store, "--instances", "2"];
         all.extend(options);
-        let servers = [
+        let servers = vec![
             RateLimitServer::start(&configuration, &all).await,
             RateLimitServer::start(&configuration, &all).await,
         ];
         let addresses = [servers[0].grpc(), servers[1].grpc()];
-        let asking = Asking { service: service.address, servers: &addresses, timeout: envoy, deny: true };
+        let asking =
+            Asking { service: service.address, servers: &addresses, timeout: PATIENT, deny: true, health };
         let envoy = asking.start().await;
         Self { service, redis, servers, envoy }
     }
@@ -99,7 +105,7 @@ impl Fleet {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_gets_exactly_the_limit() {
-    let fleet = Fleet::start(PATIENT, &[], PATIENT).await;
+    let fleet = Fleet::start(PATIENT, &[]).await;
     let browser = Browser::new();
     assert_eq!(fleet.flood(&browser, "alice", 3 * LIMIT).await, LIMIT);
     assert_eq!(fleet.flood(&browser, "bob", LIMIT).await, LIMIT);
@@ -110,7 +116,7 @@ async fn a_flood_gets_exactly_the_limit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_lease_never_admit_more_than_the_limit() {
-    let fleet = Fleet::start(PATIENT, &["--counting", "leased", "--interval", "100ms"], PATIENT).await;
+    let fleet = Fleet::start(PATIENT, &["--counting", "leased", "--interval", "100ms"]).await;
     let admitted = fleet.flood(&Browser::new(), "alice", 3 * LIMIT).await;
     // What one of them has leased, the other one cannot spend.
     assert!((LIMIT / 2..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
@@ -119,7 +125,7 @@ async fn servers_that_lease_never_admit_more_than_the_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_redis_is_frozen_and_then_dead_answers_are_quick_and_within_the_fallbacks_bound() {
     at_some_scale(async |scale| {
-        let fleet = Fleet::start(&format!("{}ms", 15 * scale), &[], PATIENT).await;
+        let fleet = Fleet::start(&format!("{}ms", 15 * scale), &[]).await;
         let browser = Browser::new();
         let before = fleet.tally(&browser, "before", 3 * LIMIT).await.p99();
         fleet.redis.freeze().await.expect("freeze");
@@ -146,7 +152,7 @@ async fn while_redis_is_frozen_and_then_dead_answers_are_quick_and_within_the_fa
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_under_load_lets_nothing_pass_uncounted() {
-    let fleet = Arc::new(Fleet::start(PATIENT, &[], PATIENT).await);
+    let fleet = Arc::new(Fleet::start(PATIENT, &[]).await);
     let browser = Browser::new();
     let envoy = fleet.envoy.address();
     let load = tokio::spawn({
@@ -181,4 +187,24 @@ async fn a_server_that_is_killed_under_load_lets_nothing_pass_uncounted() {
     // Those that a server had charged when it was killed were not served: no more than are on their way at once.
     let served = fleet.service.served("alice");
     assert!((LIMIT - 16..=LIMIT).contains(&served), "{served} of {LIMIT}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_asked_to_end_loses_no_answer() {
+    // Long enough for Envoy to learn of it, on any machine.
+    let mut fleet = Fleet::start_with(PATIENT, &["--linger", "5s"], true).await;
+    let (browser, envoy) = (Browser::new(), fleet.envoy.address());
+    let (gone, begun) = (fleet.servers.remove(0), Instant::now());
+    let before = browser.flood(envoy, "/", "before", LIMIT).await;
+    assert_eq!(before.of(200), LIMIT, "{:?}", before.all());
+    let mut ending = tokio::task::spawn_blocking(move || drop(gone));
+    let mut floods = 0;
+    while !ending.is_finished() || floods < 2 {
+        assert!(begun.elapsed() < DEADLINE, "it does not end");
+        let key = format!("while-it-ends-{floods}");
+        let tally = browser.flood(envoy, "/", &key, LIMIT + 50).await;
+        assert_eq!((tally.of(200), tally.of(429)), (LIMIT, 50), "{:?}", tally.all());
+        floods += 1;
+    }
+    (&mut ending).await.expect("it has ended");
 }

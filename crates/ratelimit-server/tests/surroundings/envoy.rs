@@ -16,7 +16,19 @@ pub struct Asking<'a> {
     pub timeout: &'a str,
     /// What it does with a request that they did not decide in time: whether it answers 500.
     pub deny: bool,
+    /// Whether it checks their health, and no longer asks one that is about to end.
+    pub health: bool,
 }
+
+/// A check each tenth of a second; one that fails is enough.
+const HEALTH: &str = "
+    health_checks:
+    - timeout: 5s
+      interval: 0.1s
+      no_traffic_interval: 0.1s
+      unhealthy_threshold: 1
+      healthy_threshold: 1
+      grpc_health_check: {service_name: envoy.service.ratelimit.v3.RateLimitService}";
 
 impl Asking<'_> {
     pub async fn start(&self) -> Server {
@@ -38,6 +50,7 @@ impl Asking<'_> {
         let deny = format!("timeout: {}\n              failure_mode_deny: {}", self.timeout, self.deny);
         include_str!("envoy.yaml")
             .replace("<filter>", &filter.replace("timeout: 0.02s", &deny))
+            .replace("<health>", if self.health { HEALTH } else { "" })
             .replace("<service>", &endpoint(&self.service))
             .replace("<servers>", &self.servers.iter().map(endpoint).collect::<String>())
     }
