@@ -52,6 +52,8 @@ enum Command {
     HttpBench(http_bench::Arguments),
     /// Benchmark an instance that counts together with others against one that counts in its own memory.
     FleetBench(fleet_bench::Arguments),
+    /// Benchmark ratelimit-server over each of its protocols, beside another server.
+    ServerBench(program::Arguments),
     /// Fail servers at random under load, and check that the stores keep their guarantees.
     Faults(program::Arguments),
     /// Simulate fleets of nodes that count together, with delays, partitions and restarts.
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => program::bench(&arguments),
         Command::HttpBench(arguments) => http_bench::run(&arguments),
         Command::FleetBench(arguments) => fleet_bench::run(arguments),
+        Command::ServerBench(arguments) => program::server_bench(&arguments),
         Command::Faults(arguments) => program::faults(&arguments),
         Command::Simulate(arguments) => program::simulate(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),

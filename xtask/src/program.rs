@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::step::shown;
-use crate::workspace::{cargo, root};
+use crate::workspace::{cargo, root, target};
 
 /// The program reads all of them itself, also `--help`.
 #[derive(Args)]
@@ -21,6 +21,15 @@ pub(crate) struct Arguments {
 /// `cargo xtask bench`.
 pub(crate) fn bench(arguments: &Arguments) -> Result<()> {
     run(&["run", "--release", "--package", "ratelimit-bench", "--features", "peers"], &[], arguments)
+}
+
+/// `cargo xtask server-bench`: of the server as it is released.
+pub(crate) fn server_bench(arguments: &Arguments) -> Result<()> {
+    let built = cargo().args(["build", "--release", "--package", "ratelimit-server"]).status()?;
+    ensure!(built.success(), "ratelimit-server was not built");
+    let server = target().join("release/ratelimit-server");
+    let defaults = ["--server", &server.to_string_lossy()];
+    run(&["run", "--release", "--package", "ratelimit-server-bench"], &defaults, arguments)
 }
 
 /// `cargo xtask faults`: not optimised, but with all checks, because the servers are what takes time.

@@ -73,13 +73,25 @@ pub struct Args {
     /// The header in which Envoy passes a receipt on to the service; none by default
     #[arg(long, env = "RATELIMIT_RECEIPT_HEADER", value_name = "NAME")]
     pub receipt_header: Option<HeaderName>,
+    /// The certificate of this server, in PEM form: all addresses then take TLS only
+    #[arg(long, env = "RATELIMIT_TLS_CERTIFICATE", value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, env = "RATELIMIT_TLS_KEY", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// The authorities of clients' certificates: then only clients with one are served
+    #[arg(long, env = "RATELIMIT_TLS_CLIENTS", value_name = "FILE", requires = "tls_certificate")]
+    pub tls_clients: Option<PathBuf>,
     /// The maximum number of connections at each address; further ones wait
     #[arg(long, env = "RATELIMIT_CONNECTIONS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..), value_name = "NUMBER")]
     pub connections: u32,
     /// How long a connection may stay silent, or take for one request
     #[arg(long, env = "RATELIMIT_IDLE", default_value = "60s", value_parser = duration, value_name = "DURATION")]
     pub idle: Duration,
-    /// How long to serve what has begun after SIGTERM
+    /// How long to go on accepting connections after SIGTERM, while /ready already says no
+    #[arg(long, env = "RATELIMIT_LINGER", default_value = "0s", value_parser = duration_or_zero, value_name = "DURATION")]
+    pub linger: Duration,
+    /// How long to serve what has begun, after that
     #[arg(long, env = "RATELIMIT_DRAIN", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub drain: Duration,
 }
@@ -159,6 +171,11 @@ impl std::fmt::Debug for ReceiptKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ReceiptKey")
     }
+}
+
+/// Like [`duration`], but none is allowed.
+fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    if text == "0s" { Ok(Duration::ZERO) } else { duration(text) }
 }
 
 /// Reads `15ms`, `1s`, `5min` or `1h`; at least a millisecond.

@@ -42,19 +42,15 @@ pub(crate) fn describe(path: &Path) -> Result<String, ConfigError> {
 
 fn limits(text: &mut String, rules: &Rules, policy: &str) {
     let config = rules.config();
-    let of_plan =
+    let own = config.limits(policy, None);
+    let of_plans =
         config.plans().map(|plan| (format!("  with plan {plan}: "), config.limits(policy, Some(plan))));
-    for (what, limits) in
-        std::iter::once(("  limits: ".to_owned(), config.limits(policy, None))).chain(of_plan)
-    {
-        text.push_str(&what);
-        match limits {
-            Some(limits) => {
-                let limits: Vec<String> = limits.iter().map(ToString::to_string).collect();
-                text.push_str(&limits.join("; "));
-            }
-            None => text.push_str("none, so it does not apply"),
-        }
-        text.push('\n');
+    let of_plans = of_plans.filter(|(_, limits)| *limits != own);
+    for (what, limits) in std::iter::once(("  limits: ".to_owned(), own)).chain(of_plans) {
+        let none = || "none, so it does not apply".to_owned();
+        let limits = limits.map_or_else(none, |limits| {
+            limits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        });
+        let _ = writeln!(text, "{what}{limits}");
     }
 }

@@ -11,6 +11,8 @@ use ratelimit_core::{
 };
 use ratelimit_tower::{Answered, Asked, Checker, Head, KeySource, Policies, Policy};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::args::Args;
 use crate::receipt::{BadReceipt, Receipt, Receipts};
 use crate::rules::{Rules, RulesFile};
@@ -18,6 +20,10 @@ use crate::store::Store;
 
 /// How many domains without an option of their own are remembered. Further ones are answered as well, a little slower.
 const REMEMBERED: usize = 1_000;
+
+/// The maximum length of a domain that can be asked for, and of limits in a request.
+const LONGEST_NAME: usize = 256;
+const LONGEST_LIMITS: usize = 4_096;
 
 /// Begins the keys that are not those of a file's policy, whose keys begin with the length of its name.
 const OWN_KEY: u8 = 0xff;
@@ -129,13 +135,17 @@ impl Checks {
         })
     }
 
-    /// The domain of this name, or that of who names none; `None` if it is not one of those that the options list.
+    /// The domain of this name, or that of who names none; `None` if it is not one of those that the options list, or too
+    /// long.
     pub(crate) fn domain(&self, name: Option<&str>) -> Option<Arc<Domain>> {
         let Some(name) = name.filter(|name| *name != self.default.name) else {
             return Some(self.default.clone());
         };
         if !self.listed.is_empty() {
             return self.listed.get(name).cloned();
+        }
+        if name.len() > LONGEST_NAME {
+            return None;
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(domain) = others.get(name) {
@@ -150,7 +160,11 @@ impl Checks {
 
     /// Like [`domain`](Self::domain), with an error that says what is wrong.
     pub(crate) fn known_domain(&self, name: Option<&str>) -> Result<Arc<Domain>, Refusal> {
-        self.domain(name).ok_or_else(|| Refusal::Unknown("no such domain: add it with --domain".to_owned()))
+        self.domain(name).ok_or_else(|| {
+            Refusal::Unknown(
+                "no such domain: add it with --domain, with a name of at most 256 bytes".to_owned(),
+            )
+        })
     }
 
     /// The files, to read them again.
@@ -295,6 +309,9 @@ impl Domain {
 
     /// What to decide under limits of the request. Limits of the same kind share the counts of a key.
     pub(crate) fn by_limits(&self, limits: &str, key: &[u8], cost: u64) -> Asking {
+        if limits.len() > LONGEST_LIMITS {
+            return Err(Refusal::Bad(format!("limits: the text is longer than {LONGEST_LIMITS} bytes")));
+        }
         let limits: Limits = limits.parse().map_err(|error| Refusal::Bad(format!("limits: {error}")))?;
         let source = KeySource::function(|_| Option::<&[u8]>::None);
         let made =
@@ -361,8 +378,16 @@ impl Domain {
 }
 
 /// A key that no policy of a file has.
-pub(crate) fn own_key(key: &[u8]) -> Vec<u8> {
+fn own_key(key: &[u8]) -> Vec<u8> {
     [&[OWN_KEY], key].concat()
+}
+
+/// The key of a client that is throttled: its hash if it is long, as that of a policy's client.
+pub(crate) fn throttled_key(client: &[u8]) -> Vec<u8> {
+    match client.len() {
+        ..=64 => own_key(&[b"cl.throttle:", client].concat()),
+        _ => own_key(&[b"cl.throttle#", &Sha256::digest(client)[..]].concat()),
+    }
 }
 
 impl Question {

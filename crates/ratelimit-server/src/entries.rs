@@ -72,11 +72,11 @@ pub(crate) fn values<'d>(entries: &[Entry], descriptor: &[(&str, &'d str)]) -> O
         return None;
     }
     let mut rest = descriptor.to_vec();
-    let mut take = |entry: &Entry| {
+    let take = |entry: &Entry| {
         let place = rest.iter().position(|(key, value)| entry.takes(key, value))?;
         Some(rest.swap_remove(place).1.as_bytes())
     };
-    entries.iter().map(|entry| take(entry)).collect()
+    entries.iter().map(take).collect()
 }
 
 /// Lets a file name entries of descriptors as keys.

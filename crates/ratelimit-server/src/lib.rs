@@ -19,6 +19,7 @@ mod receipt;
 pub mod redis;
 mod rules;
 mod store;
+mod tls;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

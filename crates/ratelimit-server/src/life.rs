@@ -16,9 +16,9 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::checks::Checks;
-use crate::listen::{Bounds, Ending, bind, serve_http};
+use crate::listen::{Bounds, Ending, Phase, bind, serve_http};
 use crate::store::Member;
-use crate::{grpc, http, metrics, redis};
+use crate::{grpc, http, metrics, redis, tls};
 
 /// How often files are read again.
 const RELOAD: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ pub struct Addresses {
 pub struct Server {
     args: Args,
     addresses: Addresses,
-    ending: watch::Sender<bool>,
+    ending: watch::Sender<Phase>,
     doors: JoinSet<()>,
     background: JoinSet<()>,
     member: Member,
@@ -79,27 +79,28 @@ impl Server {
         let (sender, ending) = Ending::new();
         let mut doors = JoinSet::new();
         let mut addresses = Addresses::default();
-        let bounds = Bounds { connections: usize::try_from(args.connections)?, idle: args.idle };
+        let (connections, tls) = (usize::try_from(args.connections)?, tls::acceptor(&args)?);
+        let bounds = Bounds { connections, idle: args.idle, tls };
         let address = |listener: &TcpListener| listener.local_addr();
         let [on_http, on_grpc, on_redis, on_admin] = listeners;
         if let Some(listener) = on_http {
             addresses.http = Some(address(&listener)?);
             let app = http::router(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         let (app, health) = grpc::router(checks.clone(), args.receipt_header.clone()).await?;
         if let Some(listener) = on_grpc {
             addresses.grpc = Some(address(&listener)?);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_redis {
             addresses.redis = Some(address(&listener)?);
-            doors.spawn(redis::serve(listener, checks.clone(), bounds, ending.clone()));
+            doors.spawn(redis::serve(listener, checks.clone(), bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_admin {
             addresses.admin = Some(address(&listener)?);
             let app = http::admin(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds, ending.clone()));
+            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         let mut background = JoinSet::new();
         for file in checks.files() {
@@ -116,14 +117,16 @@ impl Server {
         self.addresses
     }
 
-    /// Ends: no longer ready, serves what has begun, gives back what the store can use. Takes no longer than `--drain` and two
-    /// seconds.
+    /// Ends: no longer ready, serves what has begun, gives back what the store can use. Takes no longer than `--linger`,
+    /// `--drain` and two seconds.
     ///
     /// # Errors
     /// If the store did not take back what this server held. It is free when its time has passed.
     pub async fn end(mut self) -> anyhow::Result<()> {
         grpc::not_ready(&self.health).await;
-        let _ = self.ending.send(true);
+        let _ = self.ending.send(Phase::Leaving);
+        tokio::time::sleep(self.args.linger).await;
+        let _ = self.ending.send(Phase::Ending);
         let drained =
             timeout(self.args.drain, async { while self.doors.join_next().await.is_some() {} }).await;
         if drained.is_err() {

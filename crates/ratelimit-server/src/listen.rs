@@ -10,9 +10,13 @@ use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::args::Listen;
@@ -21,31 +25,69 @@ use crate::args::Listen;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The bounds of connections.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
     /// How long a connection may stay silent.
     pub(crate) idle: Duration,
+    pub(crate) tls: Option<TlsAcceptor>,
 }
 
-/// Says when the server begins to end. Clones say the same.
+/// A connection, over TLS or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection of any kind.
+pub(crate) type Connection = Box<dyn Stream>;
+
+impl Bounds {
+    /// Makes a connection that ends if nothing moves; over TLS if that is wanted.
+    async fn open(&self, stream: TcpStream) -> Option<Connection> {
+        let _ = stream.set_nodelay(true);
+        let mut stream = TimeoutStream::new(stream);
+        // HTTP/2 asks silent clients whether they are there, and needs time for the answer.
+        stream.set_read_timeout(Some(self.idle * 2));
+        stream.set_write_timeout(Some(self.idle));
+        let stream = Box::pin(stream);
+        match &self.tls {
+            None => Some(Box::new(stream)),
+            Some(tls) => match timeout(self.idle, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Some(Box::new(stream)),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// How far the server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Serving,
+    /// It serves, and says that it is not ready: whoever chooses among servers should take another one.
+    Leaving,
+    /// It accepts no more connections, and ends those that it has.
+    Ending,
+}
+
+/// Says how far the server is. Clones say the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending(watch::Receiver<bool>);
+pub(crate) struct Ending(watch::Receiver<Phase>);
 
 impl Ending {
-    pub(crate) fn new() -> (watch::Sender<bool>, Self) {
-        let (sender, receiver) = watch::channel(false);
+    pub(crate) fn new() -> (watch::Sender<Phase>, Self) {
+        let (sender, receiver) = watch::channel(Phase::Serving);
         (sender, Self(receiver))
     }
 
     /// Completes when the server begins to end.
     pub(crate) async fn begins(&mut self) {
         // Without a sender, nobody can end it any more.
-        let _ = self.0.wait_for(|ending| *ending).await;
+        let _ = self.0.wait_for(|phase| *phase == Phase::Ending).await;
     }
 
-    pub(crate) fn has_begun(&self) -> bool {
-        *self.0.borrow()
+    pub(crate) fn is_ready(&self) -> bool {
+        *self.0.borrow() == Phase::Serving
     }
 }
 
@@ -63,7 +105,7 @@ pub(crate) async fn accept<F>(
     listener: TcpListener,
     bounds: Bounds,
     mut ending: Ending,
-    serve: impl Fn(TcpStream, SocketAddr) -> F,
+    serve: impl Fn(Connection, SocketAddr) -> F + Clone + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -77,10 +119,11 @@ pub(crate) async fn accept<F>(
         };
         match accepted {
             Ok((stream, peer, place)) => {
-                let _ = stream.set_nodelay(true);
-                let serving = serve(stream, peer);
+                let (bounds, serve) = (bounds.clone(), serve.clone());
                 tasks.spawn(async move {
-                    serving.await;
+                    if let Some(connection) = bounds.open(stream).await {
+                        serve(connection, peer).await;
+                    }
                     drop(place);
                 });
             }

@@ -1,9 +1,10 @@
 //! The policies of a file, as this server uses them: charged before the request, and found by name or by descriptor.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use ratelimit_tower::config::{Config, ConfigError, ConfigFile};
 use ratelimit_tower::{Plan, Policies, Policy};
 
@@ -64,24 +65,27 @@ impl Rules {
 #[derive(Debug)]
 pub(crate) struct RulesFile {
     file: ConfigFile,
-    current: Mutex<Arc<Rules>>,
+    current: ArcSwap<Rules>,
 }
 
 impl RulesFile {
     pub(crate) fn open(path: &Path) -> Result<Self, ConfigError> {
         let file = ConfigFile::open_with(path, entries::provided())?;
-        let current = Mutex::new(Arc::new(Rules::new(file.config())));
+        let current = ArcSwap::from_pointee(Rules::new(file.config()));
         Ok(Self { file, current })
     }
 
     /// The rules in force.
     pub(crate) fn current(&self) -> Arc<Rules> {
         let config = self.file.config();
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&current.config, &config) {
-            *current = Arc::new(Rules::new(config));
+        let current = self.current.load();
+        if Arc::ptr_eq(&current.config, &config) {
+            return current.clone();
         }
-        current.clone()
+        // Several may do so at once: they make the same.
+        let rules = Arc::new(Rules::new(config));
+        self.current.store(rules.clone());
+        rules
     }
 
     /// Reads the file again at this interval, until the future is dropped.

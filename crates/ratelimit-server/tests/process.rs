@@ -29,17 +29,16 @@ struct Running(Child, Vec<String>);
 
 impl Running {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut printed = Vec::new();
+        let mut running = Self(command.spawn().unwrap(), Vec::new());
+        let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
         while let Some(line) = lines.next().transpose().unwrap() {
-            printed.push(line);
-            if printed.last().is_some_and(|line| line == "Ctrl-C ends it") {
-                return Self(child, printed);
+            running.1.push(line);
+            if running.1.last().is_some_and(|line| line == "Ctrl-C ends it") {
+                return running;
             }
         }
         let mut error = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        running.0.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         panic!("it did not start: {error}");
     }
 
@@ -76,8 +75,8 @@ fn a_file_is_checked_and_described() {
     for line in [
         "policy user, in shadow",
         "  counts by user",
-        "  limits: 3/day log",
-        "  with plan paid: 100/day log",
+        "  limits: 3/d log",
+        "  with plan paid: 100/d log",
         "  with plan partner: none, so it does not apply",
         "  charged at once, since this server sees no response: refund or settle by receipt",
         "policy login",
@@ -86,6 +85,7 @@ fn a_file_is_checked_and_described() {
     ] {
         assert!(out.lines().any(|printed| printed == line), "{line} is not in\n{out}");
     }
+    assert_eq!(out.lines().filter(|line| line.starts_with("  with plan")).count(), 2, "{out}");
     std::fs::write(&path, POLICIES.replace("3/day log", "3 per fortnight")).unwrap();
     let output = command().arg("--check").arg(&path).output().unwrap();
     let (out, error) = text(&output);
@@ -111,6 +111,8 @@ fn wrong_options_say_what_to_write() {
         (&["--instances", "0"], "1.."),
         (&["--receipt-key", "short"], "32 random characters"),
         (&["--domain", "=file"], "NAME=FILE"),
+        (&["--tls-certificate", "nowhere.pem"], "--tls-key"),
+        (&["--tls-certificate", "nowhere.pem", "--tls-key", "nowhere.key"], "--tls-certificate: nowhere.pem"),
         (&["--config", "nowhere.toml"], "nowhere.toml: cannot be read"),
     ] {
         let output = command().args(options).output().unwrap();

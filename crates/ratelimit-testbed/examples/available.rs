@@ -2,7 +2,24 @@
 //! `cargo run -p ratelimit-testbed --example available -- redis`. Prints one line to stdout for each name: the name, a tab,
 //! and `ok` or the reason why the server is not available.
 
-use ratelimit_testbed::{PgBouncer, Testbed};
+use ratelimit_testbed::{Caddy, Envoy, Nginx, PYTHON_PACKAGES, PgBouncer, Testbed};
+
+/// An Envoy that answers by itself.
+const ENVOY: &str = r#"
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 127.0.0.1, port_value: <port>}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: available
+          route_config: {}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}
+"#;
 
 #[tokio::main]
 async fn main() {
@@ -17,9 +34,14 @@ async fn main() {
                 Ok(server) => testbed.pgbouncer(&server, PgBouncer::default()).await.map(drop),
                 Err(unavailable) => Err(unavailable),
             },
+            "envoy" => testbed.envoy(Envoy { configuration: ENVOY.to_owned() }).await.map(drop),
+            "nginx" => testbed.nginx(Nginx { server: "return 204;".to_owned() }).await.map(drop),
+            "caddy" => testbed.caddy(Caddy { site: "respond 204".to_owned() }).await.map(drop),
             "curl" => testbed.client("curl", "curl").await.map(drop),
             "haproxy" => testbed.client("haproxy", "haproxy").await.map(drop),
             "python3" => testbed.client("python3", "python3").await.map(drop),
+            "python3-packages" => testbed.python(PYTHON_PACKAGES).await.map(drop),
+            "redis-cli" => testbed.client("redis-cli", "redis-tools").await.map(drop),
             _ => {
                 println!("{name}\tthere is no server of this name");
                 continue;

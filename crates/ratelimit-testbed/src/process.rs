@@ -27,16 +27,25 @@ pub(crate) async fn start(
 ) -> Result<Vec<Server>, String> {
     let mut servers = Vec::with_capacity(services.len());
     for service in services {
-        let process = Process::new(program, service.as_ref())
-            .map_err(|error| format!("{}: {error}", program.display()))?;
-        process.prepare(service.as_ref()).await?;
-        process.launch()?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, process.port.number()));
-        eprintln!("{}: private process {} on {address}", recipe.name, program.display());
-        let server = Server::started(recipe.name, address, Arc::clone(service), Box::new(process)).await;
-        servers.push(server.map_err(|error| error.to_string())?);
+        servers.push(start_one(recipe.name, program, Arc::clone(service)).await?);
     }
     Ok(servers)
+}
+
+/// Starts one, with its own port and directory.
+pub(crate) async fn start_one(
+    name: &'static str,
+    program: &Path,
+    service: Arc<dyn Service>,
+) -> Result<Server, String> {
+    let process =
+        Process::new(program, service.as_ref()).map_err(|error| format!("{}: {error}", program.display()))?;
+    process.prepare(service.as_ref()).await?;
+    process.launch()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, process.port.number()));
+    eprintln!("{name}: private process {} on {address}", program.display());
+    let server = Server::started(name, address, service, Box::new(process)).await;
+    server.map_err(|error| error.to_string())
 }
 
 struct Process {

@@ -60,23 +60,26 @@ impl Wheel {
 
     /// The directory into which it is unpacked.
     fn folder(&self) -> std::io::Result<PathBuf> {
-        let user = rustix::process::geteuid().as_raw();
-        let folder = std::env::temp_dir().join(format!("ratelimit-servers-{user}"));
-        match DirBuilder::new().mode(0o755).create(&folder) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        // Every user may create directories there, and programs are run from this one.
-        let found = fs::symlink_metadata(&folder)?;
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-            let message = format!(
-                "{} is not a directory that only this user can write to; remove it",
-                folder.display()
-            );
-            return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message));
-        }
-        Ok(folder.join(self.requirement.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_")))
+        Ok(kept()?.join(self.requirement.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_")))
     }
+}
+
+/// The directory of this user for what is fetched once.
+pub(crate) fn kept() -> std::io::Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let folder = std::env::temp_dir().join(format!("ratelimit-servers-{user}"));
+    match DirBuilder::new().mode(0o755).create(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Every user may create directories there, and programs are run from this one.
+    let found = fs::symlink_metadata(&folder)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+        let message =
+            format!("{} is not a directory that only this user can write to; remove it", folder.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message));
+    }
+    Ok(folder)
 }
 
 fn has_pip(python: &Path) -> bool {

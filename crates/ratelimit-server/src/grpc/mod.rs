@@ -33,13 +33,17 @@ pub(crate) async fn router(
 ) -> anyhow::Result<(Router, HealthReporter)> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status(NAME, ServingStatus::Serving).await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()?;
+    let described = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Clients such as Python's grpcio-reflection know only the older one.
+    let (reflection, older) = (described().build_v1()?, described().build_v1alpha()?);
     let service = RateLimitServiceServer::new(service::Service { checks, receipt_header })
         .max_decoding_message_size(LARGEST);
-    let routes = Routes::new(service).add_service(health).add_service(reflection).prepare();
+    let routes =
+        Routes::new(service).add_service(health).add_service(reflection).add_service(older).prepare();
     Ok((routes.into_axum_router(), reporter))
 }
 

@@ -57,6 +57,8 @@ async fn decide(door: &Door, options: &Options, request: Request) -> Result<Resp
     let original = Request::from_parts(parts, ());
     let question = domain.by_head(&Head::of(&original))?;
     let mut answered = domain.check(&question).await;
+    // Its turn in a queue: the gateway waits for the answer.
+    tokio::time::sleep(answered.delay()).await;
     let mut response = Response::default();
     *response.status_mut() = match status(&answered) {
         StatusCode::TOO_MANY_REQUESTS => refused,

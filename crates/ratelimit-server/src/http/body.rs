@@ -94,11 +94,7 @@ impl Check {
                 domain.by_policy(policy, &key.values(), self.cost, self.plan.as_deref())
             }
             (None, Some(descriptors), None) if self.key.is_none() => {
-                let of = |entries: &'_ BTreeMap<String, String>| {
-                    entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect::<Vec<_>>()
-                };
-                let owned: Vec<Vec<(String, String)>> = descriptors.iter().map(of).collect();
-                let descriptors: Vec<Descriptor<'_>> = owned
+                let descriptors: Vec<Descriptor<'_>> = descriptors
                     .iter()
                     .map(|entries| Descriptor {
                         entries: entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),

@@ -182,7 +182,7 @@ async fn reset(State(door): State<Door>, body: Bytes) -> Response {
 }
 
 async fn ready(State(door): State<Door>) -> Response {
-    if door.ending.has_begun() {
+    if !door.ending.is_ready() {
         return (StatusCode::SERVICE_UNAVAILABLE, "ending\n").into_response();
     }
     "ready\n".into_response()

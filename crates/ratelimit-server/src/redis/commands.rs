@@ -22,6 +22,9 @@ const COMMANDS: [(&str, i64, i64); 10] = [
     ("auth", -2, 0),
 ];
 
+/// The error for a command that is not here.
+const UNKNOWN: &str = "unknown command: this is a ratelimit-server, with CL.THROTTLE, RL.CHECK and PING";
+
 /// A command that was begun, with its arguments.
 pub(crate) enum Begun<'a> {
     Answered(Vec<u8>),
@@ -72,9 +75,7 @@ impl Session {
                 _ => error(out, "there is only database 0"),
             },
             b"auth" => error(out, "this server has no password: remove it from the client's address"),
-            _ => {
-                error(out, "unknown command: this is a ratelimit-server, with CL.THROTTLE, RL.CHECK and PING")
-            }
+            _ => error(out, UNKNOWN),
         }
         Begun::Answered(answer)
     }

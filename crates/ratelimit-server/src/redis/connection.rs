@@ -6,19 +6,18 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::commands::{Session, error};
 use super::request::{LONGEST, split_off};
 use crate::checks::Checks;
-use crate::listen::Ending;
+use crate::listen::{Connection, Ending};
 
 /// How many requests are answered before their answers are sent. A client that reads no answers is not answered further.
 const TOGETHER: usize = 128;
 
 /// Answers until the client leaves, is silent for too long, sends what is no request, or the server ends.
-pub(crate) async fn serve(mut stream: TcpStream, checks: Arc<Checks>, idle: Duration, mut ending: Ending) {
+pub(crate) async fn serve(mut stream: Connection, checks: Arc<Checks>, idle: Duration, mut ending: Ending) {
     let mut session = Session::new(checks);
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
     loop {

@@ -13,13 +13,13 @@ use crate::checks::Checks;
 use crate::listen::{Bounds, Ending, accept};
 
 #[doc(hidden)] // for fuzz targets
-pub use request::{ProtocolError, split_off};
+pub use request::{ProtocolError, SplitOff, split_off};
 
 /// Answers until the server ends.
 pub(crate) async fn serve(listener: TcpListener, checks: Arc<Checks>, bounds: Bounds, ending: Ending) {
-    let of_end = ending.clone();
+    let (of_end, idle) = (ending.clone(), bounds.idle);
     accept(listener, bounds, ending, move |stream, _| {
-        connection::serve(stream, checks.clone(), bounds.idle, of_end.clone())
+        connection::serve(stream, checks.clone(), idle, of_end.clone())
     })
     .await;
 }

@@ -29,12 +29,15 @@ impl fmt::Display for ProtocolError {
     }
 }
 
+/// A request's arguments and how many bytes it has, if it is complete.
+pub type SplitOff<'a> = Result<Option<(Vec<&'a [u8]>, usize)>, ProtocolError>;
+
 /// Splits the first request off: its arguments, and how many bytes it has. `None` if it is not complete yet. A request
 /// without arguments asks nothing, and gets no answer.
 ///
 /// # Errors
 /// If it is not one, or is too long.
-pub fn split_off(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, ProtocolError> {
+pub fn split_off(bytes: &[u8]) -> SplitOff<'_> {
     let request = if bytes.first() == Some(&b'*') { array(bytes)? } else { words(bytes)? };
     match request {
         Some((_, length)) if length > LONGEST => Err(ProtocolError::TooLong),
@@ -43,7 +46,7 @@ pub fn split_off(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, ProtocolEr
     }
 }
 
-fn array(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, ProtocolError> {
+fn array(bytes: &[u8]) -> SplitOff<'_> {
     let Some((count, mut place)) = number(bytes, b'*', 0)? else { return Ok(None) };
     if count > MOST {
         return Err(ProtocolError::TooLong);
@@ -92,7 +95,7 @@ fn digits_so_far(text: &[u8]) -> Result<Option<(usize, usize)>, ProtocolError> {
 }
 
 /// A line of words, as people type it.
-fn words(bytes: &[u8]) -> Result<Option<(Vec<&[u8]>, usize)>, ProtocolError> {
+fn words(bytes: &[u8]) -> SplitOff<'_> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let words: Vec<&[u8]> =
         bytes[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).take(MOST + 1).collect();

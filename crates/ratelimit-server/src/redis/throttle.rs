@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, CounterStore, Decision, Limit, RateLimiter, Request};
 
-use crate::checks::own_key;
+use crate::checks::throttled_key;
 
 /// The five numbers: whether it is limited, the limit, what remains, when to retry (-1 if that is not needed, or of no use),
 /// and when the limit is as good as new, both in seconds, rounded up.
@@ -48,7 +48,7 @@ impl Throttle {
         key: &[u8],
     ) -> Result<Numbers, String> {
         let limit = self.limit()?.into();
-        let key = own_key(&[b"cl.throttle:", key].concat());
+        let key = throttled_key(key);
         let request = Request::new(&key).cost(self.quantity).limits(&limit);
         let decision = limiter.check(request).await.map_err(|error| error.to_string())?;
         Ok(numbers(&decision))

@@ -171,7 +171,7 @@ async fn a_client_that_reads_nothing_is_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_is_announced_and_takes_no_longer_than_it_may() {
-    let started = Started::with(POLICIES, &["--drain=500ms"]).await;
+    let started = Started::with(POLICIES, &["--linger=2s", "--drain=500ms"]).await;
     let (http, addresses) = (started.http(), started.server.addresses());
     assert_eq!(http.get("/ready").await.status, 200);
     // One that is open and silent, and one in the middle of a request.
@@ -188,10 +188,34 @@ async fn the_end_is_announced_and_takes_no_longer_than_it_may() {
     let Started { server, folder } = started;
     let ended = tokio::spawn(server.end());
     assert_eq!(watching.message().await.unwrap().unwrap().status, 2, "not serving");
+    let unready = http.get("/ready").await;
+    assert_eq!(unready.status, 503, "it says so, and still serves");
+    assert_eq!(http.statuses(1, &json!({ "policy": "user", "key": "7" })).await, [200]);
     let bound = Duration::from_secs(60);
     tokio::time::timeout(bound, ended).await.expect("it ends").unwrap().unwrap();
     assert!(TcpStream::connect(addresses.http.unwrap()).await.is_err(), "nobody listens any more");
     drop(folder);
     let again = Server::start(args(&[&format!("--http={}", addresses.http.unwrap())])).await;
     assert!(again.is_ok(), "the address is free again");
+}
+
+/// What a client chooses is bounded before it is kept: domains are remembered, and receipts contain limits.
+#[tokio::test]
+async fn names_and_limits_are_bounded() {
+    let started = Started::with(POLICIES, &["--allow-limits"]).await;
+    let http = started.http();
+    let long = "x".repeat(257);
+    let domain = http.post("/v1/check", &json!({ "domain": long, "policy": "user", "key": "7" })).await;
+    assert!(domain.status == 404 && domain.error().contains("256 bytes"), "{}", domain.error());
+    let admitted = should(&mut started.grpc().await, request(&long, vec![descriptor(&[("tenant", "a")])]))
+        .await
+        .unwrap();
+    assert!(admitted.statuses[0].current_limit.is_none(), "admitted, as any unknown domain");
+    let limits = format!("1/day name {}", "x".repeat(5_000));
+    assert_eq!(http.post("/v1/check", &json!({ "limits": limits, "key": "7" })).await.status, 400);
+    // The longest receipt can be used: many limits, and a long key.
+    let limits: Vec<String> = (0..64).map(|limit| format!("9/day name l{limit}")).collect();
+    let body = json!({ "limits": limits.join("; "), "key": "k".repeat(10_000) });
+    let receipt = http.post("/v1/check", &body).await.receipt();
+    assert_eq!(http.post("/v1/refund", &json!({ "receipt": receipt })).await.status, 200);
 }

@@ -11,3 +11,4 @@ mod openapi;
 mod receipts;
 mod redis;
 mod reload;
+mod tls;

@@ -39,7 +39,8 @@ async fn concurrent_refunds_give_back_once() {
     let http = started.http();
     let receipt = charge(&http, "user", 1).await;
     charge(&http, "user", 2).await;
-    let refunds = (0..20).map(|_| http.post("/v1/refund", &json!({ "receipt": receipt })).into_future());
+    let body = json!({ "receipt": receipt });
+    let refunds = (0..20).map(|_| http.post("/v1/refund", &body));
     let mut statuses: Vec<u16> =
         futures_util::future::join_all(refunds).await.into_iter().map(|response| response.status).collect();
     statuses.sort_unstable();

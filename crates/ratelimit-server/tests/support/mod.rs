@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
 /// Limits by the day, so that nothing comes back while a slow machine runs a test.
-pub const POLICIES: &str = r#"
+pub(crate) const POLICIES: &str = r#"
 [client]
 trusted_proxies = ["127.0.0.0/8"]
 
@@ -56,13 +56,13 @@ user = "unlimited"
 "#;
 
 /// A server, and the folder with its file.
-pub struct Started {
-    pub server: Server,
-    pub folder: TempDir,
+pub(crate) struct Started {
+    pub(crate) server: Server,
+    pub(crate) folder: TempDir,
 }
 
 impl Started {
-    pub async fn with(policies: &str, options: &[&str]) -> Self {
+    pub(crate) async fn with(policies: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("limits.toml");
         std::fs::write(&file, policies).unwrap();
@@ -71,34 +71,34 @@ impl Started {
         Self { server, folder }
     }
 
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("limits.toml")
     }
 
-    pub fn http(&self) -> Http {
+    pub(crate) fn http(&self) -> Http {
         Http::at(self.server.addresses().http.unwrap())
     }
 
-    pub fn admin(&self) -> Http {
+    pub(crate) fn admin(&self) -> Http {
         Http::at(self.server.addresses().admin.unwrap())
     }
 
-    pub async fn redis(&self) -> Redis {
+    pub(crate) async fn redis(&self) -> Redis {
         Redis::connect(self.server.addresses().redis.unwrap()).await
     }
 
-    pub async fn grpc(&self) -> RateLimitServiceClient<Channel> {
+    pub(crate) async fn grpc(&self) -> RateLimitServiceClient<Channel> {
         RateLimitServiceClient::new(self.channel().await)
     }
 
-    pub async fn channel(&self) -> Channel {
+    pub(crate) async fn channel(&self) -> Channel {
         let address = self.server.addresses().grpc.unwrap();
         Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
     }
 }
 
 /// The options, with free ports.
-pub fn args(options: &[&str]) -> Args {
+pub(crate) fn args(options: &[&str]) -> Args {
     let free = ["ratelimit-server", "--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--redis=127.0.0.1:0"];
     let doors = ["--http", "--grpc", "--redis"];
     let free = free.iter().filter(|option| {
@@ -108,37 +108,37 @@ pub fn args(options: &[&str]) -> Args {
     Args::try_parse_from(free.copied().chain(options.iter().copied())).unwrap()
 }
 
-pub struct Http {
+pub(crate) struct Http {
     client: Client<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
 }
 
-pub struct Response {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Bytes,
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Response {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {:?}", self.body))
     }
 
-    pub fn receipt(&self) -> String {
+    pub(crate) fn receipt(&self) -> String {
         self.json()["receipt"].as_str().expect("a receipt").to_owned()
     }
 
-    pub fn error(&self) -> String {
+    pub(crate) fn error(&self) -> String {
         self.json()["error"].as_str().expect("an error").to_owned()
     }
 }
 
 impl Http {
-    pub fn at(address: SocketAddr) -> Self {
+    pub(crate) fn at(address: SocketAddr) -> Self {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), address }
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
@@ -157,16 +157,16 @@ impl Http {
         Response { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    pub async fn get(&self, path: &str) -> Response {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.send("GET", path, &[], "").await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Response {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.send("POST", path, &[], body.to_string()).await
     }
 
     /// The statuses of this many checks.
-    pub async fn statuses(&self, number: usize, body: &Value) -> Vec<u16> {
+    pub(crate) async fn statuses(&self, number: usize, body: &Value) -> Vec<u16> {
         let mut statuses = Vec::new();
         for _ in 0..number {
             statuses.push(self.post("/v1/check", body).await.status);
@@ -174,24 +174,24 @@ impl Http {
         statuses
     }
 
-    /// The sum of a metric's series whose lines begin so.
-    pub async fn metric(&self, beginning: &str) -> u64 {
+    /// The sum of a counter's series whose lines begin so.
+    pub(crate) async fn metric(&self, beginning: &str) -> u64 {
         let text = self.get("/metrics").await.body;
         let text = str::from_utf8(&text).unwrap().to_owned();
         let lines = text.lines().filter(|line| line.starts_with(beginning));
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 }
 
 /// A client that sends bytes and reads lines.
-pub struct Redis(pub TcpStream);
+pub(crate) struct Redis(pub(crate) TcpStream);
 
 impl Redis {
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    pub fn encode(words: &[&[u8]]) -> Vec<u8> {
+    pub(crate) fn encode(words: &[&[u8]]) -> Vec<u8> {
         let mut request = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
             request.extend(format!("${}\r\n", word.len()).as_bytes());
@@ -201,12 +201,12 @@ impl Redis {
         request
     }
 
-    pub async fn send(&mut self, bytes: &[u8]) {
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.unwrap();
     }
 
     /// Reads exactly this many lines.
-    pub async fn lines(&mut self, number: usize) -> Vec<String> {
+    pub(crate) async fn lines(&mut self, number: usize) -> Vec<String> {
         let (mut lines, mut line) = (Vec::new(), Vec::new());
         while lines.len() < number {
             let byte = self.0.read_u8().await.unwrap();
@@ -220,26 +220,26 @@ impl Redis {
     }
 
     /// The answer of five numbers.
-    pub async fn numbers(&mut self, words: &[&str]) -> Vec<i64> {
+    pub(crate) async fn numbers(&mut self, words: &[&str]) -> Vec<i64> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.send(&Self::encode(&words)).await;
         self.read_numbers().await
     }
 
-    pub async fn read_numbers(&mut self) -> Vec<i64> {
+    pub(crate) async fn read_numbers(&mut self) -> Vec<i64> {
         let lines = self.lines(6).await;
         assert_eq!(lines[0], "*5", "{lines:?}");
         lines[1..].iter().map(|line| line.strip_prefix(':').unwrap().parse().unwrap()).collect()
     }
 
     /// The first line of an answer.
-    pub async fn ask(&mut self, words: &[&[u8]]) -> String {
+    pub(crate) async fn ask(&mut self, words: &[&[u8]]) -> String {
         self.send(&Self::encode(words)).await;
         self.lines(1).await.remove(0)
     }
 
     /// All that comes until the server closes the connection.
-    pub async fn rest(&mut self) -> String {
+    pub(crate) async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
         // A connection that is closed with unread data ends with an error.
         let _ = self.0.read_to_end(&mut rest).await;
@@ -247,17 +247,17 @@ impl Redis {
     }
 }
 
-pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
 
-pub fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+pub(crate) fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 }
 }
 
 /// The answer; the code of an error as a number.
-pub async fn should(
+pub(crate) async fn should(
     client: &mut RateLimitServiceClient<Channel>,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, tonic::Code> {
@@ -265,4 +265,4 @@ pub async fn should(
 }
 
 /// The status as a number.
-pub const OK: u16 = StatusCode::OK.as_u16();
+pub(crate) const OK: u16 = StatusCode::OK.as_u16();

@@ -35,7 +35,9 @@ pub struct Provided {
 
 /// What other words mean.
 #[derive(Clone)]
-struct OtherKeys(Arc<dyn Fn(&str) -> Option<KeySource> + Send + Sync>);
+struct OtherKeys(Arc<KeyOfWord>);
+
+type KeyOfWord = dyn Fn(&str) -> Option<KeySource> + Send + Sync;
 
 impl fmt::Debug for OtherKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
