@@ -1,6 +1,7 @@
 //! When a state is as good as none.
 
-use ratelimit_core::{Meter, State, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::meter::{Meter, State};
 
 /// The instant from which on a state that was written by this meter equals a new one, for other meters as well: the units of a
 /// log count for longer under a longer lease.
