@@ -237,10 +237,11 @@ impl Run<'_> {
         while let Some(lane) = self.lanes.iter().position(is_late) {
             let mut late = std::mem::replace(&mut self.lanes[lane], Lane::new());
             let running = late.take();
+            // Read first: an abandoned call is one that was dropped by the caller.
+            let texts = running.as_ref().map(|running| (running.journal.unanswered(), running.journal.told()));
             late.abandon();
-            if let Some(running) = running {
+            if let Some((running, (waiting, told))) = running.zip(texts) {
                 *self.hung.entry(running.job.subject.name().to_owned()).or_default() += 1;
-                let (waiting, told) = (running.journal.unanswered(), running.journal.told());
                 let outcome =
                     Outcome::Failed(format!("hung: no end after {:?}, {waiting}{told}", running.limit));
                 self.finish(lane, running, outcome);
