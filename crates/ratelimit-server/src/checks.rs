@@ -49,7 +49,7 @@ pub(crate) struct Checks {
 pub(crate) struct Domain {
     name: String,
     file: Option<Arc<RulesFile>>,
-    checker: Checker<Store>,
+    pub(crate) checker: Checker<Store>,
 }
 
 /// What is to be decided.
@@ -354,11 +354,6 @@ impl Domain {
     pub(crate) async fn return_units(&self, question: &Question) -> Result<(), Refusal> {
         let Some(request) = question.asked.request() else { return Ok(()) };
         Ok(self.checker.limiter().return_units(request).await?)
-    }
-
-    /// The limiter, for what needs no policy.
-    pub(crate) fn limiter(&self) -> &RateLimiter<Store> {
-        self.checker.limiter()
     }
 
     /// Whether the file still has the policies of a receipt.
