@@ -30,7 +30,7 @@ pub(crate) fn describe(path: &Path) -> Result<String, ConfigError> {
         if entries::names_entries(policy) {
             text.push_str("  not checked by /v1/auth: its key names entries of descriptors\n");
         }
-        let as_written = rules.config().policies().get(policy.name());
+        let as_written = rules.config.policies().get(policy.name());
         if as_written.is_some_and(ratelimit_tower::Policy::needs_response) {
             text.push_str(
                 "  charged at once, since this server sees no response: refund or settle by receipt\n",
@@ -41,7 +41,7 @@ pub(crate) fn describe(path: &Path) -> Result<String, ConfigError> {
 }
 
 fn limits(text: &mut String, rules: &Rules, policy: &str) {
-    let config = rules.config();
+    let config = &rules.config;
     let own = config.limits(policy, None);
     let of_plans =
         config.plans().map(|plan| (format!("  with plan {plan}: "), config.limits(policy, Some(plan))));

@@ -49,7 +49,7 @@ pub(crate) struct Checks {
 pub(crate) struct Domain {
     name: String,
     file: Option<Arc<RulesFile>>,
-    checker: Checker<Store>,
+    pub(crate) checker: Checker<Store>,
 }
 
 /// What is to be decided.
@@ -57,7 +57,7 @@ pub(crate) struct Domain {
 pub(crate) struct Question {
     pub(crate) asked: Asked,
     /// Whether the policies are those of a file, and not limits of the request.
-    is_of_file: bool,
+    pub(crate) is_of_file: bool,
 }
 
 /// Why nothing is to be decided, or what.
@@ -290,7 +290,7 @@ impl Domain {
                 known.join(", ")
             )));
         };
-        if plan.is_some_and(|plan| rules.config().plan(plan).is_none()) {
+        if plan.is_some_and(|plan| rules.config.plan(plan).is_none()) {
             return Err(Refusal::Unknown("the file has no such plan".to_owned()));
         }
         let parts = policy.source().names().len();
@@ -356,11 +356,6 @@ impl Domain {
         Ok(self.checker.limiter().return_units(request).await?)
     }
 
-    /// The limiter, for what needs no policy.
-    pub(crate) fn limiter(&self) -> &RateLimiter<Store> {
-        self.checker.limiter()
-    }
-
     /// Whether the file still has the policies of a receipt.
     fn knows(&self, receipt: &Receipt) -> Result<(), Refusal> {
         if receipt.policies.is_empty() {
@@ -387,12 +382,5 @@ pub(crate) fn throttled_key(client: &[u8]) -> Vec<u8> {
     match client.len() {
         ..=64 => own_key(&[b"cl.throttle:", client].concat()),
         _ => own_key(&[b"cl.throttle#", &Sha256::digest(client)[..]].concat()),
-    }
-}
-
-impl Question {
-    /// What a descriptor asks.
-    pub(crate) fn of(asked: Asked) -> Self {
-        Self { asked, is_of_file: true }
     }
 }

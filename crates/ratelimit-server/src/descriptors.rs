@@ -82,7 +82,7 @@ impl Matched {
                 "the descriptors ask for {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
             )));
         }
-        Ok(Self { question: Question::of(asked), places, unmatched, plans })
+        Ok(Self { question: Question { asked, is_of_file: true }, places, unmatched, plans })
     }
 
     /// The limit that decided about a descriptor, and its name; `None` if it matches no policy that is in force.

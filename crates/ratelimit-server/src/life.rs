@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -81,24 +80,23 @@ impl Server {
         let mut addresses = Addresses::default();
         let (connections, tls) = (usize::try_from(args.connections)?, tls::acceptor(&args)?);
         let bounds = Bounds { connections, idle: args.idle, tls };
-        let address = |listener: &TcpListener| listener.local_addr();
         let [on_http, on_grpc, on_redis, on_admin] = listeners;
         if let Some(listener) = on_http {
-            addresses.http = Some(address(&listener)?);
+            addresses.http = Some(listener.local_addr()?);
             let app = http::router(checks.clone(), ending.clone(), args.idle);
             doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         let (app, health) = grpc::router(checks.clone(), args.receipt_header.clone()).await?;
         if let Some(listener) = on_grpc {
-            addresses.grpc = Some(address(&listener)?);
+            addresses.grpc = Some(listener.local_addr()?);
             doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_redis {
-            addresses.redis = Some(address(&listener)?);
+            addresses.redis = Some(listener.local_addr()?);
             doors.spawn(redis::serve(listener, checks.clone(), bounds.clone(), ending.clone()));
         }
         if let Some(listener) = on_admin {
-            addresses.admin = Some(address(&listener)?);
+            addresses.admin = Some(listener.local_addr()?);
             let app = http::admin(checks.clone(), ending.clone(), args.idle);
             doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
         }

@@ -13,7 +13,8 @@ use crate::entries::{self, Entry};
 /// The policies that are in force.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    config: Arc<Config>,
+    /// What the file says.
+    pub(crate) config: Arc<Config>,
     /// All policies.
     pub(crate) policies: Arc<Policies>,
     /// Those that can be checked by the head of a request.
@@ -49,10 +50,6 @@ impl Rules {
         }
         let name = format!("{}.{}", policy.name(), plan.unwrap_or_default());
         Some(Plan::new(&name, limits.clone()).or_else(|_| Plan::new(policy.name(), limits.clone())).ok())
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
     }
 
     /// Whether a policy refuses nothing.

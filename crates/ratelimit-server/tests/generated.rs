@@ -14,7 +14,7 @@ fn the_code_is_that_of_the_protocol() {
     let folder = tempfile::tempdir().unwrap();
     tonic_prost_build::configure()
         .include_file("mod.rs")
-        .build_transport(false)
+        .build_client(false)
         .out_dir(folder.path())
         .compile_fds(set.clone())
         .unwrap();

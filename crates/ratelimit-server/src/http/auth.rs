@@ -1,14 +1,15 @@
 //! `/v1/auth`: the subrequest of a gateway, which asks whether the request that it has received may pass.
 
+use std::sync::Arc;
+
 use axum::extract::{Query, Request, State};
 use axum::response::Response;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use ratelimit_tower::Head;
 use serde::Deserialize;
 
-use super::body::status;
-use super::routes::{Door, respond};
-use crate::checks::Refusal;
+use super::body::{respond, status};
+use crate::checks::{Checks, Refusal};
 
 /// What nginx, Traefik and Caddy say about the original request, in the order in which they are believed.
 const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
@@ -25,31 +26,31 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn auth(
-    State(door): State<Door>,
+    State(checks): State<Arc<Checks>>,
     options: Result<Query<Options>, axum::extract::rejection::QueryRejection>,
     request: Request,
 ) -> Response {
     let options = options.map_err(|error| Refusal::Bad(format!("the query: {error}")));
     respond(match options {
-        Ok(Query(options)) => decide(&door, &options, request).await,
+        Ok(Query(options)) => decide(&checks, &options, request).await,
         Err(refusal) => Err(refusal),
     })
 }
 
-async fn decide(door: &Door, options: &Options, request: Request) -> Result<Response, Refusal> {
+async fn decide(checks: &Checks, options: &Options, request: Request) -> Result<Response, Refusal> {
     let refused = match options.status {
         None | Some(429) => StatusCode::TOO_MANY_REQUESTS,
         Some(401) => StatusCode::UNAUTHORIZED,
         Some(403) => StatusCode::FORBIDDEN,
         Some(_) => return Err(Refusal::Bad("status: it is 401, 403 or 429".to_owned())),
     };
-    let domain = door.checks.known_domain(options.domain.as_deref())?;
+    let domain = checks.known_domain(options.domain.as_deref())?;
     let (mut parts, _) = request.into_parts();
     parts.method = original(&parts.headers, &METHODS, Method::from_bytes)?.unwrap_or(Method::GET);
     parts.uri = original(&parts.headers, &TARGETS, |target| Uri::try_from(target))?
         .unwrap_or_else(|| Uri::from_static("/"));
     if let Some(plan) = &options.plan {
-        let plan = domain.known_rules()?.config().plan(plan);
+        let plan = domain.known_rules()?.config.plan(plan);
         parts
             .extensions
             .insert(plan.ok_or_else(|| Refusal::Unknown("the file has no such plan".to_owned()))?);

@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http::StatusCode;
+use axum::body::Body;
+use axum::response::Response;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
 use ratelimit_core::Decision;
 use ratelimit_tower::{Answered, Reason};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::checks::{Asking, Checks, Domain, Question, Refusal};
 use crate::descriptors::{Descriptor, Matched};
@@ -182,4 +186,26 @@ pub(crate) fn status_of(refusal: &Refusal) -> StatusCode {
         Refusal::Old(_) => StatusCode::GONE,
         Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
+}
+
+/// A response of JSON.
+pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The response, or that of an error.
+pub(crate) fn respond(answer: Result<Response, Refusal>) -> Response {
+    answer.unwrap_or_else(|refusal| error(status_of(&refusal), &refusal.to_string()))
+}
+
+/// The response for what cannot be answered.
+pub(crate) fn error(status: StatusCode, text: &str) -> Response {
+    if status.is_client_error() {
+        metrics::bad_request("http");
+    }
+    json_response(status, &json!({ "error": text }))
 }

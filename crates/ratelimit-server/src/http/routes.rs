@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRef, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::auth;
-use super::body::{Answer, Batch, Check, Receipt, status, status_of};
+use super::body::{Answer, Batch, Check, Receipt, error, json_response, respond, status, status_of};
 use crate::checks::{Checks, Refusal, Settlement};
 use crate::listen::Ending;
 use crate::metrics;
@@ -32,9 +32,15 @@ pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 /// What the routes need.
 #[derive(Clone)]
-pub(crate) struct Door {
-    pub(crate) checks: Arc<Checks>,
+struct Door {
+    checks: Arc<Checks>,
     ending: Ending,
+}
+
+impl FromRef<Door> for Arc<Checks> {
+    fn from_ref(door: &Door) -> Self {
+        door.checks.clone()
+    }
 }
 
 /// All routes but those that change counts. A request may take this long.
@@ -207,24 +213,4 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // serde_json's errors name fields and types; those of strings do not quote their values.
     serde_json::from_slice(body)
         .map_err(|error| Refusal::Bad(format!("the body is not as in /openapi.json: {error}")))
-}
-
-fn json_response(status: StatusCode, value: &impl serde::Serialize) -> Response {
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// The response, or that of an error.
-pub(crate) fn respond(answer: Result<Response, Refusal>) -> Response {
-    answer.unwrap_or_else(|refusal| error(status_of(&refusal), &refusal.to_string()))
-}
-
-fn error(status: StatusCode, text: &str) -> Response {
-    if status.is_client_error() {
-        metrics::bad_request("http");
-    }
-    json_response(status, &json!({ "error": text }))
 }

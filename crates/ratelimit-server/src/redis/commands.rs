@@ -99,7 +99,7 @@ impl Session {
         let usage = "usage: CL.THROTTLE key max_burst count period [quantity]";
         let (key, rest) = arguments.split_first().ok_or(usage)?;
         let domain = self.checks.known_domain(None).map_err(|refusal| refusal.to_string())?;
-        Throttle::parse(rest)?.decide(domain.limiter(), key).await
+        Throttle::parse(rest)?.decide(domain.checker.limiter(), key).await
     }
 
     async fn check(&self, arguments: &[&[u8]]) -> Result<Numbers, String> {

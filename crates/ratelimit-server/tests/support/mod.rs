@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::Parser as _;
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -13,14 +14,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ratelimit_server::grpc::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use ratelimit_server::grpc::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use ratelimit_server::grpc::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use ratelimit_server::grpc::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use ratelimit_server::{Args, Server};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tonic::client::Grpc;
 use tonic::transport::Channel;
+use tonic_prost::ProstCodec;
 
 /// Limits by the day, so that nothing comes back while a slow machine runs a test.
 pub(crate) const POLICIES: &str = r#"
@@ -87,8 +89,8 @@ impl Started {
         Redis::connect(self.server.addresses().redis.unwrap()).await
     }
 
-    pub(crate) async fn grpc(&self) -> RateLimitServiceClient<Channel> {
-        RateLimitServiceClient::new(self.channel().await)
+    pub(crate) async fn grpc(&self) -> Grpc<Channel> {
+        Grpc::new(self.channel().await)
     }
 
     pub(crate) async fn channel(&self) -> Channel {
@@ -258,10 +260,13 @@ pub(crate) fn request(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> Ra
 
 /// The answer; the code of an error as a number.
 pub(crate) async fn should(
-    client: &mut RateLimitServiceClient<Channel>,
+    client: &mut Grpc<Channel>,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, tonic::Code> {
-    client.should_rate_limit(request).await.map(tonic::Response::into_inner).map_err(|status| status.code())
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let answer = client.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
+    answer.map(tonic::Response::into_inner).map_err(|status| status.code())
 }
 
 /// The status as a number.
