@@ -232,11 +232,12 @@ impl Checks {
         outcome.map_err(|error| Refusal::Store(error.into()))
     }
 
-    /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused.
+    /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused. A mark
+    /// in the memory of one server would bind none of the others.
     async fn spend(&self, domain: &Domain, receipt: &Receipt, part: &str) -> Result<bool, Refusal> {
         let key = spent_key(receipt, part);
         let decision = domain.checker.limiter().check(Request::new(&key).limits(&self.once)).await?;
-        if decision.degraded() && !decision.allowed() {
+        if decision.degraded() {
             let away = "without it, nobody knows whether the receipt was used before; try again later";
             let error = StoreError::new("the store", ErrorKind::Unreachable, away).not_applied();
             return Err(Refusal::Store(error.into()));
