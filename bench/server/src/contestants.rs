@@ -97,8 +97,8 @@ impl Contestant {
         let post = Post { address: running.address(), path: "/v1/check", body };
         let held = Arc::new(Held { _server: running, _ports: vec![grpc, redis], _further: None });
         if store == "memory" {
-            Self::envoy(&held, grpc_address, "Envoy alone", "none", "", all).await?;
-            Self::envoy(&held, grpc_address, "Envoy with ratelimit-server", store, FILTER, all).await?;
+            Self::envoy(&held, grpc_address, "none", "none", "", all).await?;
+            Self::envoy(&held, grpc_address, "ratelimit-server", store, FILTER, all).await?;
         }
         let asked = [
             ("Redis", Asked::Bytes(Arc::new(command))),
@@ -132,7 +132,7 @@ impl Contestant {
         let envoy = Testbed::from_env().envoy(Envoy { configuration }).await?;
         let asked = Asked::Bytes(Arc::new(Get { address: envoy.address() }));
         let held = Held { _server: envoy, _ports: vec![service], _further: Some(Arc::clone(held)) };
-        all.push(Self { protocol: "through Envoy", name, store, asked, _held: Arc::new(held) });
+        all.push(Self { protocol: "Envoy", name, store, asked, _held: Arc::new(held) });
         Ok(())
     }
 

@@ -29,6 +29,9 @@ struct Arguments {
     /// The program of throttlecrab-server (`cargo install throttlecrab-server`); left out if there is none.
     #[arg(long)]
     throttlecrab: Option<PathBuf>,
+    /// Only what is asked over these: `HTTP`, `Redis`, `gRPC`, `Envoy`; all by default.
+    #[arg(long, value_delimiter = ',')]
+    protocols: Vec<String>,
     /// How many connections are open.
     #[arg(long, default_value_t = 32)]
     connections: usize,
@@ -50,7 +53,9 @@ async fn main() -> Result<()> {
         format!("{}: build it with `cargo build --release -p ratelimit-server`", arguments.server.display())
     })?;
     let throttlecrab = arguments.throttlecrab.as_ref().map(|program| program.canonicalize()).transpose()?;
-    let contestants = Contestant::all(&server, throttlecrab.as_deref()).await?;
+    let mut contestants = Contestant::all(&server, throttlecrab.as_deref()).await?;
+    let asked = &arguments.protocols;
+    contestants.retain(|one| asked.is_empty() || asked.iter().any(|name| name == one.protocol));
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     table.set_header(["protocol", "server", "store", "in flight", "decisions/s", "median", "p99"]);

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{
-    Algorithm, Applied, CheckError, Clock as _, Limit, Limits, RateLimiter, Request, SystemClock,
+    Algorithm, Applied, CheckError, Clock as _, ErrorKind, Limit, Limits, RateLimiter, Request, StoreError,
+    SystemClock,
 };
 use ratelimit_tower::{Answered, Asked, Checker, Head, KeySource, Policies, Policy};
 
@@ -27,6 +28,9 @@ const LONGEST_LIMITS: usize = 4_096;
 
 /// Begins the keys that are not those of a file's policy, whose keys begin with the length of its name.
 const OWN_KEY: u8 = 0xff;
+
+/// The parts of a receipt, each of which is used once: what stays charged, and what is held under concurrency limits.
+const PARTS: [&str; 2] = ["charged", "held"];
 
 /// The name of limits in a request, in the fields of the response.
 const IN_REQUEST: &str = "request";
@@ -49,7 +53,7 @@ pub(crate) struct Checks {
 pub(crate) struct Domain {
     name: String,
     file: Option<Arc<RulesFile>>,
-    checker: Checker<Store>,
+    pub(crate) checker: Checker<Store>,
 }
 
 /// What is to be decided.
@@ -198,59 +202,52 @@ impl Checks {
             Refusal::Unknown("the receipt is of a domain that this server does not answer".to_owned())
         })?;
         domain.knows(&receipt)?;
-        let charged = match settlement {
-            Settlement::Settle(_) => self.spend(&domain, &receipt, "charged").await?.then_some(()),
-            Settlement::Release => self.spend(&domain, &receipt, "held").await?.then_some(()),
-            Settlement::Refund => return self.refund(&domain, &receipt).await,
+        // The true cost of each part; `None` for one that stays as it is.
+        let wanted = match settlement {
+            Settlement::Refund => [Some(0), Some(0)],
+            Settlement::Settle(units) => [Some(units), None],
+            Settlement::Release => [None, Some(0)],
         };
-        charged.ok_or(Refusal::Used)?;
-        let limiter = domain.checker.limiter();
-        let is_held = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
-        let (units, releases) = match settlement {
-            Settlement::Settle(units) => (units, false),
-            _ => (0, true),
-        };
-        let each = limiter
-            .settle_each(&receipt.decision, |limit| (is_held(limit.rule()) == releases).then_some(units));
-        let outcome = each.await.map_err(CheckError::from);
-        if let Err(error) = &outcome {
-            self.unspend(&domain, &receipt, if releases { "held" } else { "charged" }, error).await;
-        }
-        outcome.map_err(Refusal::from)
-    }
-
-    /// Gives back what was neither settled nor released before.
-    async fn refund(&self, domain: &Domain, receipt: &Receipt) -> Result<(), Refusal> {
-        let charged = self.spend(domain, receipt, "charged").await?;
-        let held = self.spend(domain, receipt, "held").await?;
-        if !charged && !held {
-            return Err(Refusal::Used);
-        }
-        let each = domain.checker.limiter().settle_each(&receipt.decision, |limit| {
-            let is_open = if limit.rule().algorithm() == Algorithm::Concurrency { held } else { charged };
-            is_open.then_some(0)
-        });
-        let outcome = each.await.map_err(CheckError::from);
-        if let Err(error) = &outcome {
-            for (part, was_open) in [("charged", charged), ("held", held)] {
-                if was_open {
-                    self.unspend(domain, receipt, part, error).await;
+        let mut open = [None; 2];
+        for place in (0..PARTS.len()).filter(|place| wanted[*place].is_some()) {
+            match self.spend(&domain, &receipt, PARTS[place]).await {
+                Ok(is_open) => open[place] = wanted[place].filter(|_| is_open),
+                Err(refusal) => {
+                    self.unspend(&domain, &receipt, open).await;
+                    return Err(refusal);
                 }
             }
         }
-        outcome.map_err(Refusal::from)
+        if open == [None; 2] {
+            return Err(Refusal::Used);
+        }
+        let [charged, held] = open;
+        let each = domain.checker.limiter().settle_each(&receipt.decision, |limit| {
+            if limit.rule().algorithm() == Algorithm::Concurrency { held } else { charged }
+        });
+        let outcome = each.await;
+        if outcome.as_ref().is_err_and(|error| error.applied() == Applied::No) {
+            self.unspend(&domain, &receipt, open).await;
+        }
+        outcome.map_err(|error| Refusal::Store(error.into()))
     }
 
-    /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused.
+    /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused. A mark
+    /// in the memory of one server would bind none of the others.
     async fn spend(&self, domain: &Domain, receipt: &Receipt, part: &str) -> Result<bool, Refusal> {
         let key = spent_key(receipt, part);
         let decision = domain.checker.limiter().check(Request::new(&key).limits(&self.once)).await?;
+        if decision.degraded() {
+            let away = "without it, nobody knows whether the receipt was used before; try again later";
+            let error = StoreError::new("the store", ErrorKind::Unreachable, away).not_applied();
+            return Err(Refusal::Store(error.into()));
+        }
         Ok(decision.allowed())
     }
 
-    /// Makes a part usable again, because the store has certainly not done what it was used for.
-    async fn unspend(&self, domain: &Domain, receipt: &Receipt, part: &str, error: &CheckError) {
-        if matches!(error, CheckError::Store(error) if error.applied() == Applied::No) {
+    /// Makes these parts usable again, because nothing was done with them.
+    async fn unspend(&self, domain: &Domain, receipt: &Receipt, parts: [Option<u64>; 2]) {
+        for (part, _) in PARTS.iter().zip(parts).filter(|(_, was_open)| was_open.is_some()) {
             let key = spent_key(receipt, part);
             // If this fails, the units stay charged: never too many are admitted.
             let _ = domain.checker.limiter().reset(Request::new(&key).limits(&self.once)).await;
@@ -354,11 +351,6 @@ impl Domain {
     pub(crate) async fn return_units(&self, question: &Question) -> Result<(), Refusal> {
         let Some(request) = question.asked.request() else { return Ok(()) };
         Ok(self.checker.limiter().return_units(request).await?)
-    }
-
-    /// The limiter, for what needs no policy.
-    pub(crate) fn limiter(&self) -> &RateLimiter<Store> {
-        self.checker.limiter()
     }
 
     /// Whether the file still has the policies of a receipt.

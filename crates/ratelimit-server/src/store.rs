@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimit_cluster::{Leased, Synced};
 use ratelimit_core::layers::Resilience;
 use ratelimit_core::{Clock as _, CounterStore, DynCounterStore, StoreError, SystemClock};
-use ratelimit_memory::MemoryStore;
+use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 use crate::args::{Args, Counting};
 
@@ -15,6 +15,9 @@ pub(crate) type Store = Arc<dyn DynCounterStore>;
 
 /// How many calls to the store may be in progress at once.
 const CALLS: usize = 10_000;
+
+/// How many clients the fallback remembers, so that a flood of new ones while the store is away does not fill the memory.
+const KEYS: usize = 1_000_000;
 
 /// The store of this server, and what it has to do for it in the background and at the end.
 #[derive(Clone, Debug)]
@@ -78,5 +81,6 @@ impl Member {
 /// The layers around a store that may be away.
 fn guarded(store: impl CounterStore + 'static, args: &Args) -> Store {
     let store = Resilience::new(store).timeout(args.timeout).concurrent_calls(CALLS);
-    Arc::new(store.fallback(MemoryStore::new(), args.instances))
+    let memory = MemoryStore::with_config(MemoryConfig::default().max_keys(KEYS));
+    Arc::new(store.fallback(memory, args.instances))
 }

@@ -127,8 +127,7 @@ async fn without_the_store_each_server_admits_its_part() {
     let options = vec![format!("--store={url}"), "--instances=2".to_owned(), "--timeout=50ms".to_owned()];
     let started = start(&policies("20/day log"), &options).await;
     let (http, body) = (started.http(), json!({ "policy": "user", "key": "7" }));
-    let first = http.post("/v1/check", &body).await;
-    assert_eq!(first.status, 200);
+    let receipt = json!({ "receipt": http.post("/v1/check", &body).await.receipt() });
     redis.freeze().await.unwrap();
     let mut slowest = Duration::ZERO;
     let mut admitted = 0;
@@ -148,8 +147,13 @@ async fn without_the_store_each_server_admits_its_part() {
     redis.kill().await.unwrap();
     until_degraded(&http, true).await;
     assert_eq!(http.statuses(3, &body).await, [429; 3], "the fallback still counts what it has admitted");
+    let unknown = http.post("/v1/refund", &receipt).await;
+    assert!(unknown.status == 503 && unknown.error().contains("nobody knows"), "{}", unknown.error());
     redis.start().await.unwrap();
     until_degraded(&http, false).await;
+    for status in [200, 409] {
+        assert_eq!(http.post("/v1/refund", &receipt).await.status, status);
+    }
     assert!(http.metric("ratelimit_fallback_total").await >= 60);
 }
 

@@ -1,5 +1,6 @@
 //! The commands, and their answers.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use ratelimit_tower::Answered;
@@ -99,7 +100,7 @@ impl Session {
         let usage = "usage: CL.THROTTLE key max_burst count period [quantity]";
         let (key, rest) = arguments.split_first().ok_or(usage)?;
         let domain = self.checks.known_domain(None).map_err(|refusal| refusal.to_string())?;
-        Throttle::parse(rest)?.decide(domain.limiter(), key).await
+        Throttle::parse(rest)?.decide(domain.checker.limiter(), key).await
     }
 
     async fn check(&self, arguments: &[&[u8]]) -> Result<Numbers, String> {
@@ -152,11 +153,11 @@ fn of_answer(answered: &Answered<'_>) -> Result<Numbers, String> {
 fn command(arguments: &[&[u8]], out: &mut Vec<u8>) {
     match arguments.first().map(|name| name.to_ascii_lowercase()).as_deref() {
         None => {
-            out.extend(format!("*{}\r\n", COMMANDS.len()).as_bytes());
+            let _ = write!(out, "*{}\r\n", COMMANDS.len());
             for (name, arity, key) in COMMANDS {
                 out.extend(b"*6\r\n");
                 bulk(out, name.as_bytes());
-                out.extend(format!(":{arity}\r\n*0\r\n:{key}\r\n:{key}\r\n:{key}\r\n").as_bytes());
+                let _ = write!(out, ":{arity}\r\n*0\r\n:{key}\r\n:{key}\r\n:{key}\r\n");
             }
         }
         Some(b"count") => out.extend(format!(":{}\r\n", COMMANDS.len()).as_bytes()),
@@ -168,12 +169,12 @@ fn command(arguments: &[&[u8]], out: &mut Vec<u8>) {
 fn integers(out: &mut Vec<u8>, numbers: &Numbers) {
     out.extend(b"*5\r\n");
     for number in numbers {
-        out.extend(format!(":{number}\r\n").as_bytes());
+        let _ = write!(out, ":{number}\r\n");
     }
 }
 
 fn bulk(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend(format!("${}\r\n", text.len()).as_bytes());
+    let _ = write!(out, "${}\r\n", text.len());
     out.extend(text);
     out.extend(b"\r\n");
 }
@@ -183,5 +184,5 @@ pub(crate) fn error(out: &mut Vec<u8>, text: &str) {
     metrics::bad_request("redis");
     let line: String =
         text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
-    out.extend(format!("-ERR {line}\r\n").as_bytes());
+    let _ = write!(out, "-ERR {line}\r\n");
 }

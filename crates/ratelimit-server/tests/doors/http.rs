@@ -158,3 +158,28 @@ async fn metrics_count_checks_and_contain_no_key() {
     assert!(!str::from_utf8(&metrics.body).unwrap().contains("a-key-of-a-client"));
     assert_eq!((http.get("/live").await.status, http.get("/ready").await.status), (OK, OK));
 }
+
+/// A policy that counts by a header: by name and by descriptor the value is given, a subrequest has it or not.
+#[tokio::test]
+async fn a_policy_that_needs_a_header() {
+    let policy = |name: &str, more: &str| {
+        format!("[[policies]]\nname = \"{name}\"\nkey = \"header:x-{name}\"\nlimit = \"2/day log\"\n{more}\n")
+    };
+    let file = policy("user", "") + &policy("token", "missing = \"refuse\"");
+    let started = Started::with(&file, &[]).await;
+    let http = started.http();
+    let auth = async |headers: &[(&str, &str)]| http.send("GET", "/v1/auth", headers, "").await.status;
+    assert_eq!(auth(&[("x-user", "7")]).await, 400, "the other policy refuses requests without its header");
+    assert_eq!(auth(&[("x-user", "7"), ("x-token", "a")]).await, 200);
+    assert_eq!(
+        http.statuses(2, &json!({ "policy": "user", "key": "7" })).await,
+        [200, 429],
+        "they count together"
+    );
+    assert_eq!(http.statuses(2, &json!({ "descriptors": [{ "x-token": "a" }] })).await, [200, 429]);
+    // Those without the header are counted together.
+    assert_eq!(auth(&[("x-token", "b")]).await, 200);
+    assert_eq!(auth(&[("x-token", "c")]).await, 200);
+    assert_eq!(auth(&[("x-token", "d")]).await, 429);
+    assert_eq!(auth(&[("x-user", "8"), ("x-user", "9"), ("x-token", "e")]).await, 400, "which is it?");
+}

@@ -11,4 +11,5 @@ mod openapi;
 mod receipts;
 mod redis;
 mod reload;
+mod same_decisions;
 mod tls;

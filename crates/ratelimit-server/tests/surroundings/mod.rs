@@ -106,6 +106,15 @@ impl Service {
         Self { address, counts }
     }
 
+    /// Waits until it has served this many requests of this key.
+    pub async fn has_served(&self, key: &str, number: u64) {
+        let begun = Instant::now();
+        while self.served(key) < number {
+            assert!(begun.elapsed() < DEADLINE, "{} of {number} were served", self.served(key));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// How many requests of this key it has served.
     pub fn served(&self, key: &str) -> u64 {
         self.counts.0.lock().expect("no panic").get(key).copied().unwrap_or_default()
