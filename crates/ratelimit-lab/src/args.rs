@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use jiff::SpanRelativeTo;
 use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
@@ -75,8 +76,10 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     pub(crate) skip_missing: bool,
     /// How far requests may be out of order; what is later is decided at the latest time
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub(crate) out_of_order: Duration,
+    ///
+    /// If omitted it is 10s, and files that need more are read again with what they need
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) out_of_order: Option<Duration>,
     /// End at the first bad line
     #[arg(long)]
     pub(crate) strict: bool,
@@ -241,9 +244,10 @@ fn source(text: &str) -> Result<Source, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration =
-        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    duration.ok_or_else(|| "write a duration as 10s, 500ms or 1h 30m".to_owned())
+    let span = text.parse::<jiff::Span>().ok();
+    let duration = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| "write a duration as 10s, 500ms, 1h 30m or 1d".to_owned())
 }
 
 #[cfg(test)]
@@ -260,7 +264,8 @@ mod tests {
     fn durations_have_a_unit() {
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5_400)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["10", "-1s", "x", ""] {
+        assert_eq!(["1d", "1 day", "24h"].map(duration), [const { Ok(Duration::from_secs(86_400)) }; 3]);
+        for wrong in ["10", "-1s", "x", "", "1 month"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -18,6 +18,9 @@ pub(crate) struct Results {
     /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
     pub(crate) lines: LinesRead,
+    /// The bound with which the log was read again, since its requests were more out of order than usual.
+    #[serde(skip)]
+    pub(crate) sorted_by: Option<Duration>,
     #[serde(flatten)]
     pub(crate) replayed: Replayed,
     pub(crate) suggestions: Vec<Suggestion>,
@@ -53,9 +56,17 @@ impl Results {
         let crowded_out = replayed.crowded_out;
         if replayed.too_late > crowded_out {
             notes.push(format!(
-                "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines of all \
-                 files by time, or set a longer one",
-                count(replayed.too_late - crowded_out, "request")
+                "Out of order by more than --out-of-order: {} ({}), decided at the latest time until then; set \
+                 --out-of-order {}s, or sort the lines of all files by time",
+                count(replayed.too_late - crowded_out, "request"),
+                percent(share(replayed.too_late - crowded_out, lines.requests)),
+                replayed.late_by.div_ceil(1_000_000_000)
+            ));
+        }
+        if let Some(bound) = self.sorted_by {
+            notes.push(format!(
+                "Out of order by up to {}: the log was read twice, and its requests are decided in the order of their times",
+                seconds(Some(bound.as_secs_f64()))
             ));
         }
         if crowded_out > 0 {
@@ -285,6 +296,7 @@ mod tests {
             let results = Results {
                 from: String::new(),
                 lines: LinesRead::default(),
+                sorted_by: None,
                 replayed: Replayed { too_late, crowded_out, ..replayed },
                 suggestions: Vec::new(),
                 not_suggested: Vec::new(),
@@ -292,7 +304,7 @@ mod tests {
             };
             results.notes()
         };
-        let late = "Out of order by more than --out-of-order: 2 requests, ";
+        let late = "Out of order by more than --out-of-order: 2 requests (0 %), ";
         let crowded = "Out of order within --out-of-order: 3 requests, decided at the latest time until then, because \
                        1,048,576 others waited; ";
         for (too_late, crowded_out, expected) in

@@ -157,6 +157,48 @@ fn lines_out_of_order_are_decided_in_order_within_the_bound() {
     assert_eq!(refused("0s"), (1, 1));
 }
 
+/// Apache writes a line when a request ends, with the time at which it began.
+#[test]
+fn a_file_that_is_more_out_of_order_is_read_again_with_the_bound_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let text = log(&[(0, "a"), (70, "a"), (81, "a"), (5, "a")]);
+    fs::write(&path, &text).unwrap();
+    let path = path.to_str().unwrap();
+    let refused = |file: &str, more: &[&str]| {
+        let arguments = [&["replay", file, "--json", "--limit", "2/min log"], more].concat();
+        let result = lab_with(&arguments, text.as_bytes()).json();
+        assert_eq!(
+            (&result["lines"]["requests"], &result["late_by"]),
+            (&json!(4), &json!(76_000_000_000_u64))
+        );
+        (result["columns"][0]["refused"].as_u64().unwrap(), result["too_late"].as_u64().unwrap())
+    };
+    assert_eq!(refused(path, &[]), (0, 0));
+    // Neither a pipe nor a bound that was set: then what suffices is said, and does suffice.
+    for (file, more) in [("-", &[][..]), (path, &["--out-of-order", "10s"])] {
+        assert_eq!(refused(file, more), (1, 1), "{file}");
+        let arguments = [&["replay", file, "--suggest", "1%"], more].concat();
+        let said = lab_with(&arguments, text.as_bytes()).stdout;
+        let note = "Out of order by more than --out-of-order: 1 request (25.00 %), decided at the latest time until then; set \
+                    --out-of-order 76s, or";
+        assert!(said.contains(note), "{said}");
+        // A quarter of the requests in a burst that is not in the log is nothing to propose a limit from.
+        assert!(said.contains("Not proposed: too many requests were decided at another time"), "{said}");
+        assert!(!said.contains("At most 1%"), "{said}");
+    }
+    for bound in ["76s", "1d"] {
+        assert_eq!(refused("-", &["--out-of-order", bound]), (0, 0));
+    }
+    let said = lab(&["replay", path, "--suggest", "1%"]).stdout;
+    assert!(
+        said.contains("Out of order by up to 76 s: the log was read twice") && said.contains("At most 1%"),
+        "{said}"
+    );
+    let compared = lab(&["compare", path, "--json"]).json();
+    assert_eq!(compared["too_late"], 0);
+}
+
 #[test]
 fn costs_come_from_a_field() {
     let text = "{\"time\":1767607200,\"ip\":\"a\",\"bytes\":600}\n{\"time\":1767607201,\"ip\":\"a\",\"bytes\":600}\n\

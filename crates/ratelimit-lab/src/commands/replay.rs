@@ -2,18 +2,22 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{Limit, Limits};
 
-use super::log::{self, Log};
+use super::log::{self, Log, Replay};
 use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
-use crate::engine::{Engine, Plan, Trace};
+use crate::engine::{Plan, Trace};
 use crate::results::{Results, hits, keys, keys_hit, remarks, summary};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
+
+/// Nothing is proposed if more than one in this many requests was decided at another time than its own.
+const MOVED: u64 = 1_000;
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     args.csv.as_deref().map_or(Ok(()), check_writable)?;
@@ -58,19 +62,21 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         plan_field: args.plan_field.clone(),
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
-        out_of_order: args.log.out_of_order,
+        out_of_order: Duration::ZERO, // set from the arguments
         keep_trace: keep_trace || args.suggest.is_some(),
     };
-    let mut wanted = log::wanted(&args.log);
-    let mut engine = Engine::new(&plan, &mut wanted)?;
-    let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
-    let (replayed, traces) = engine.finish(args.top)?;
+    let Replay { log, replayed, traces, sorted_by } = log::replay(&args.log, plan, args.top)?;
     let (suggestions, not_suggested) = match args.suggest {
+        // Requests that were moved to another time are bursts that the log does not have.
+        Some(_) if replayed.too_late > log.lines.requests / MOVED => {
+            (Vec::new(), vec!["too many requests were decided at another time than their own".to_owned()])
+        }
         Some(share) => suggestions(&searched, &traces, share, args.top),
         None => Default::default(),
     };
     let periods = searched.iter().map(Limit::period).collect();
-    Ok((Results { from, lines, replayed, suggestions, not_suggested, periods }, traces))
+    let Log { lines, from } = log;
+    Ok((Results { from, lines, sorted_by, replayed, suggestions, not_suggested, periods }, traces))
 }
 
 /// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute

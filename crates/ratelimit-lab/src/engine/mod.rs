@@ -118,6 +118,8 @@ pub struct Replayed {
     /// Those of them that were not more out of order than [`Plan::out_of_order`]: a later one had been decided because
     /// 1,048,576 others waited.
     pub crowded_out: u64,
+    /// By how many nanoseconds the latest request was late: an [`out_of_order`](Plan::out_of_order) of this length suffices.
+    pub late_by: u64,
     /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
     /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
@@ -280,6 +282,7 @@ impl Engine {
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
             crowded_out: self.reorder.crowded_out,
+            late_by: self.reorder.late_by,
             without_cost: self.without_cost,
             unidentified: unidentified.collect(),
             skip_missing: self.skip_missing,
