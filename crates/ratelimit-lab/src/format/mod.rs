@@ -4,11 +4,13 @@ mod clf;
 mod csv;
 mod json;
 mod time;
+mod wrapper;
 
 use anyhow::{Context as _, bail};
 
 use crate::record::{Record, Wanted};
 use time::Times;
+use wrapper::{Inner, Wrapper};
 
 /// A format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -27,6 +29,8 @@ pub enum Format {
 pub(crate) struct Parser {
     wanted: Wanted,
     kind: Kind,
+    /// What is around each line.
+    wrapper: Option<Wrapper>,
     times: Times,
     found: Record,
 }
@@ -60,6 +64,10 @@ impl Parser {
     /// If the lines have no known format, if the combined log format cannot have a field with a wanted name, or if the
     /// header of CSV lacks one or the time.
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
+        let wrapper = Wrapper::detect(first, wanted, format);
+        let inner = wrapper.clone().map(|wrapper| wrapper.take_all(first));
+        let inner: Option<Vec<&[u8]>> = inner.as_ref().map(|lines| lines.iter().map(Vec::as_slice).collect());
+        let first = inner.as_deref().unwrap_or(first);
         let mut lines = first.iter().filter(|line| !is_blank(line)).peekable();
         let format = match format {
             Some(format) => format,
@@ -104,17 +112,23 @@ impl Parser {
                 Kind::Csv(None)
             }
         };
-        Ok(Self { wanted: wanted.clone(), kind, times: Times::default(), found: Record::default() })
+        Ok(Self { wanted: wanted.clone(), kind, wrapper, times: Times::default(), found: Record::default() })
     }
 
     /// Reads a line into the record.
     pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
+        let Self { wanted, kind, wrapper, times, found } = self;
+        let line = match wrapper.as_mut().map_or(Inner::Bare, |wrapper| wrapper.take(line)) {
+            Inner::Line(inner) => inner,
+            Inner::Bare => line,
+            Inner::Part => return Line::Nothing,
+            Inner::TooLong => return Line::Bad("its parts are longer than a mebibyte"),
+        };
         let is_comment = is_blank(line);
-        if line.trim_ascii().is_empty() || (is_comment && matches!(self.kind, Kind::Csv(None))) {
+        if line.trim_ascii().is_empty() || (is_comment && matches!(kind, Kind::Csv(None))) {
             return Line::Nothing;
         }
-        record.clear(self.wanted.fields().len());
-        let Self { wanted, kind, times, found } = self;
+        record.clear(wanted.fields().len());
         let read = match kind {
             Kind::Clf => clf::parse(line, wanted, times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),

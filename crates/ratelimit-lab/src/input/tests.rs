@@ -128,6 +128,19 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
     read(&[source], &reading, &Arc::default(), each).unwrap();
 }
 
+/// A container prints what it does before its server takes requests.
+#[test]
+fn a_log_may_begin_with_other_lines() {
+    let folder = Folder::new();
+    let started = "/docker-entrypoint.sh: Launching\n".repeat(300);
+    let (read, lines) = seconds(&[folder.file("started", started + &line(1) + &line(2))], false).unwrap();
+    assert_eq!((read, lines.bad), (vec![1, 2], 300));
+    // Not more of them than a mebibyte has room for.
+    let long = format!("{}\n", "x".repeat(100_000)).repeat(100);
+    let error = seconds(&[folder.file("long", long + &line(1))], false).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot tell its format"), "{error:#}");
+}
+
 #[test]
 fn what_can_be_read_of_a_truncated_file_is_read() {
     let folder = Folder::new();
