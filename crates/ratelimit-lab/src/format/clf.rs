@@ -1,5 +1,7 @@
 //! The common and combined log formats of Apache and nginx, with or without the virtual host in front.
 
+use std::collections::BTreeSet;
+
 use memchr::memchr;
 use ratelimit_core::Timestamp;
 
@@ -13,12 +15,13 @@ use crate::record::{Record, Wanted};
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
+    order: Order,
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
     let (front, time, rest) = split_at_time(line, times)?;
     record.time = time;
-    let front = Front::of(front).ok_or("there is no `host ident user` before the time")?;
+    let front = Front::of(front, order).ok_or("there is no `host ident user` before the time")?;
     let mut rest = Rest(rest);
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
@@ -80,6 +83,43 @@ pub(super) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
+/// Which of two names before `- user` is the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The second one, if it is an address or the first one has a port: the first is the virtual host.
+    #[default]
+    HostFirst,
+    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user`.
+    ClientFirst,
+}
+
+impl Order {
+    /// The order in a file with these lines. The client comes first if that is always an address, and the other is not, or
+    /// there are fewer of those.
+    pub(super) fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let (mut clients, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+        let mut times = Times::default();
+        for line in lines {
+            let Ok((front, ..)) = split_at_time(line, &mut times) else { continue };
+            let Some((first, rest)) = entry(front.trim_ascii()) else { continue };
+            let Some((second, third)) = entry(rest) else { continue };
+            if second == b"-" || !third.starts_with(b"- ") {
+                continue;
+            }
+            if !first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+                return Self::HostFirst;
+            }
+            clients.insert(first);
+            hosts.insert(second);
+        }
+        let has_names = hosts.iter().any(|host| address(host).is_none());
+        match !hosts.is_empty() && (has_names || hosts.len() < clients.len()) {
+            true => Self::ClientFirst,
+            false => Self::HostFirst,
+        }
+    }
+}
+
 /// The fields before the time that are used.
 struct Front<'a> {
     host: &'a [u8],
@@ -87,10 +127,16 @@ struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    fn of(text: &'a [u8]) -> Option<Self> {
+    fn of(text: &'a [u8], order: Order) -> Option<Self> {
         let text = text.trim_ascii();
-        let (first, rest) = split(text)?;
-        let (second, third) = split(rest)?;
+        let (first, rest) = entry(text)?;
+        let (second, third) = entry(rest)?;
+        if order == Order::ClientFirst
+            && second != b"-"
+            && let Some(user) = third.strip_prefix(b"- ")
+        {
+            return Some(Self { host: first, user });
+        }
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
         // almost always `-`, and a name in the third may have spaces.
         let has_port = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
@@ -100,15 +146,27 @@ impl<'a> Front<'a> {
         });
         if let Some((_, user)) = split(third)
             && second != b"-"
-            && !first.ends_with(b",")
-            && (has_port || address(second).is_some())
+            && (has_port || is_address(second))
         {
             return Some(Self { host: second, user });
         }
-        // Otherwise a collector has put something before the line, or the first field is a list of addresses.
-        let is_front = !third.is_empty() && (second == b"-" || address(first).is_some());
+        // Otherwise there is something before the line.
+        let is_front = !third.is_empty() && (second == b"-" || is_address(first));
         is_front.then_some(Self { host: first, user: third })
     }
+}
+
+/// Whether a field is an address, or a list whose first element is one.
+fn is_address(field: &[u8]) -> bool {
+    address(field.split(|byte| *byte == b',').next().unwrap_or_default()).is_some()
+}
+
+/// The first field, which may be a list with a space after each comma, as proxies write `X-Forwarded-For`; and the text
+/// behind the space after it.
+fn entry(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut spaces = memchr::memchr_iter(b' ', text);
+    let end = spaces.find(|at| at.checked_sub(1).and_then(|before| text.get(before)) != Some(&b','))?;
+    Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {

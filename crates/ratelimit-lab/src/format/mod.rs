@@ -37,7 +37,7 @@ pub(crate) struct Parser {
 
 #[derive(Debug)]
 enum Kind {
-    Clf,
+    Clf(clf::Order),
     Json(json::Names),
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
@@ -98,7 +98,7 @@ impl Parser {
                          referer and agent (without `field:`)"
                     );
                 }
-                Kind::Clf
+                Kind::Clf(clf::Order::of_lines(lines.copied()))
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
             Format::Csv => {
@@ -130,7 +130,7 @@ impl Parser {
         }
         record.clear(wanted.fields().len());
         let read = match kind {
-            Kind::Clf => clf::parse(line, wanted, times, record),
+            Kind::Clf(order) => clf::parse(line, wanted, *order, times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
             Kind::Csv(columns @ None) => {
@@ -160,7 +160,8 @@ fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
         return Some(Format::Json);
     }
     let mut record = Record::default();
-    let is_clf = clf::parse(line, wanted, &mut Times::default(), &mut record).is_ok();
+    let order = clf::Order::default();
+    let is_clf = clf::parse(line, wanted, order, &mut Times::default(), &mut record).is_ok();
     is_clf.then_some(Format::Combined)
 }
 

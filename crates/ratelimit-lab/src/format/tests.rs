@@ -17,7 +17,7 @@ fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), S
         last = parser.parse(line, &mut record);
     }
     let format = match parser.kind {
-        Kind::Clf => Format::Combined,
+        Kind::Clf(_) => Format::Combined,
         Kind::Json(_) => Format::Json,
         Kind::Csv(_) => Format::Csv,
     };
@@ -123,6 +123,66 @@ fn a_virtual_host_is_not_the_client() {
             [ip, user, "GET", "/", "200", "5", "-", "-"],
         );
     }
+}
+
+/// Clients behind proxies must not go missing from a log that has others, too.
+#[test]
+fn a_list_of_addresses_is_one_field() {
+    for (front, ip, user) in [
+        ("203.0.113.9, 10.0.0.1 - -", "203.0.113.9, 10.0.0.1", "-"),
+        ("203.0.113.9, 10.0.0.1, 10.0.0.2 - John Smith", "203.0.113.9, 10.0.0.1, 10.0.0.2", "John Smith"),
+        ("203.0.113.9,10.0.0.1 - -", "203.0.113.9,10.0.0.1", "-"),
+        ("2001:db8::7, 10.0.0.1 - -", "2001:db8::7, 10.0.0.1", "-"),
+        ("unknown, 10.0.0.1 - -", "unknown, 10.0.0.1", "-"),
+        ("www.example.org 203.0.113.9, 10.0.0.1 - alice", "203.0.113.9, 10.0.0.1", "alice"),
+        ("www.example.org:443 203.0.113.9, 10.0.0.1 - -", "203.0.113.9, 10.0.0.1", "-"),
+    ] {
+        reads(
+            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+            Format::Combined,
+            1_767_607_200_000,
+            [ip, user, "GET", "/", "200", "5", "-", "-"],
+        );
+    }
+}
+
+/// With an address as the host that a request is for, one line alone does not tell which of the two is the client.
+#[test]
+fn whether_the_client_or_the_host_comes_first_is_decided_for_the_file() {
+    let after = r#"[05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    for (fronts, ip, user) in [
+        // nginx's `$remote_addr $host - $remote_user`.
+        (&["192.0.2.7 www.example.org - -", "192.0.2.8 198.51.100.1 - bob"][..], "192.0.2.8", "bob"),
+        (&["192.0.2.7 198.51.100.1 - -", "192.0.2.8 198.51.100.1 - John Smith"], "192.0.2.8", "John Smith"),
+        (&["192.0.2.8 www.example.org - bob"], "192.0.2.8", "bob"),
+        (&["192.0.2.7, 10.0.0.1 www.example.org - -", "192.0.2.8 198.51.100.1 - -"], "192.0.2.8", "-"),
+        // Virtual hosts, one of which is an address.
+        (&["www.example.org 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        (&["198.51.100.1 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        (&["198.51.100.1:80 192.0.2.7 - -", "198.51.100.1:80 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        // Neither.
+        (&["192.0.2.7 - -", "192.0.2.8 - 192.0.2.9 - x"], "192.0.2.8", "192.0.2.9 - x"),
+        (&["192.0.2.7 joe bob", "192.0.2.8 joe bob"], "192.0.2.8", "bob"),
+    ] {
+        let lines: Vec<String> = fronts.iter().map(|front| format!("{front} {after}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(read(&lines, &["ip", "user"]).unwrap().2, [ip, user], "{fronts:?}");
+    }
+}
+
+#[test]
+fn quotes_around_a_line_are_not_a_part_of_it() {
+    let line = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "" "say \"hi\" there""#;
+    for quoted in [
+        serde_json::to_string(line).unwrap(),
+        format!("\"{}\"", line.replace('"', "\"\"")),
+        format!("\"{line}\""),
+    ] {
+        let values = read(&[&quoted, &quoted], &["ip", "path", "agent"]).unwrap().2;
+        assert_eq!(values, ["192.0.2.1", "/a", r#"say \"hi\" there"#], "{quoted}");
+    }
+    let json = serde_json::to_string(r#"{"time":1767607200,"ip":"192.0.2.1"}"#).unwrap();
+    assert_eq!(read(&[&json], &["ip"]).unwrap().2, ["192.0.2.1"]);
 }
 
 /// A client chooses the name with which it tries to log in. With a search to the end of the line for each bracket, this takes
@@ -334,8 +394,8 @@ fn other_lines_are_bad_and_say_why() {
         let error = read(&[good, line], ALL).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
-    // What a collector puts before a line is no client, nor is the last proxy of a list.
-    for before in ["web-1  | ", "Jan 15 10:00:00 web1 nginx: ", "203.0.113.9, "] {
+    // What a collector puts before a line is no client.
+    for before in ["web-1  | ", "Jan 15 10:00:00 web1 nginx: "] {
         let error = read(&[good, &format!("{before}{good}")], ALL).unwrap_err();
         assert!(error.contains("there is no `host ident user`"), "{before}: {error}");
     }

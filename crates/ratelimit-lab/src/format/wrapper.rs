@@ -24,9 +24,11 @@ enum Kind {
     Kubectl,
     /// `TIME LINE`, as `docker logs --timestamps` prints.
     Timed,
+    /// The line between quotes, as a string of JSON, as in CSV, or just so.
+    Quotes,
 }
 
-const IN_TEXT: [Kind; 5] = [Kind::Cri, Kind::Syslog, Kind::Compose, Kind::Kubectl, Kind::Timed];
+const IN_TEXT: [Kind; 6] = [Kind::Cri, Kind::Syslog, Kind::Compose, Kind::Kubectl, Kind::Timed, Kind::Quotes];
 
 /// Takes lines out of what is around them.
 #[derive(Clone, Debug)]
@@ -67,8 +69,11 @@ impl Wrapper {
     /// What is around most of these lines that have a request in it; `None` if they are requests themselves. With `format`, the
     /// requests have to be in that.
     pub(super) fn detect(lines: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> Option<Self> {
-        let kinds = match lines.iter().find_map(|line| of_line(line, wanted)) {
-            Some(Format::Json) => &[Kind::Json][..],
+        let readable = lines.iter().find_map(|line| Some((line, of_line(line, wanted)?)));
+        let kinds = match readable {
+            Some((_, Format::Json)) => &[Kind::Json][..],
+            // Otherwise the first quote would be a part of the client.
+            Some((line, _)) if line.starts_with(b"\"") => &[Kind::Quotes],
             Some(_) => &[],
             None => &IN_TEXT,
         };
@@ -156,6 +161,7 @@ fn piece(kind: Kind, line: &[u8]) -> Option<Piece<'_>> {
             rest.get(memchr(b']', rest)? + 1..)?.strip_prefix(b" ").map(Piece::whole)
         }
         Kind::Timed => after_time(line).map(Piece::whole),
+        Kind::Quotes => quoted(line),
     }
 }
 
@@ -191,6 +197,35 @@ fn of_json(line: &[u8]) -> Option<Piece<'_>> {
         }
     };
     Some(Piece { text, is_end, is_error })
+}
+
+fn quoted(line: &[u8]) -> Option<Piece<'_>> {
+    let inner = line.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    let text = match serde_json::from_slice::<Cow<'_, str>>(line) {
+        Ok(text) => Cow::Owned(text.into_owned().into_bytes()),
+        Err(_) if is_doubled(inner) => {
+            let mut is_second = false;
+            let kept = inner.iter().filter(|byte| {
+                is_second = **byte == b'"' && !is_second;
+                !is_second
+            });
+            Cow::Owned(kept.copied().collect())
+        }
+        Err(_) => Cow::Borrowed(inner),
+    };
+    Some(Piece { text, is_end: true, is_error: false })
+}
+
+/// Whether each quote comes twice, as in a value of CSV.
+fn is_doubled(text: &[u8]) -> bool {
+    let mut rest = text;
+    while let Some(at) = memchr(b'"', rest) {
+        match rest.get(at + 1..).and_then(|rest| rest.strip_prefix(b"\"")) {
+            Some(after) => rest = after,
+            None => return false,
+        }
+    }
+    true
 }
 
 fn cri(line: &[u8]) -> Option<Piece<'_>> {
