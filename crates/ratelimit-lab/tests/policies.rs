@@ -65,6 +65,45 @@ fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
     assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
 }
 
+#[test]
+fn by_ip_and_by_address_mean_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(&config, "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/min log\"\n").unwrap();
+    let addresses = [
+        "192.0.2.7",
+        "::ffff:192.0.2.7",
+        "192.0.2.7:80",
+        "[::ffff:192.0.2.7]:80",
+        "192.0.2.8",
+        "2001:db8::1",
+        "2001:db8::2",
+        "[2001:db8::3]:80",
+        "[2001:db8::3]",
+        "2001:DB8:0::4",
+        "2001:db8:0:1::1",
+    ];
+    let log = addresses.map(|ip| format!("{{\"time\":1767607200,\"ip\":\"{ip}\"}}\n")).concat();
+    let arguments = [
+        "replay",
+        "-",
+        "--json",
+        "--limit",
+        "1/min log",
+        "--by",
+        "ip",
+        "--policies",
+        config.to_str().unwrap(),
+    ];
+    let result = lab_with(&arguments, log.as_bytes()).json();
+    let counts =
+        |nth: usize| ["refused", "keys", "keys_refused"].map(|name| result["columns"][nth][name].clone());
+    assert_eq!(
+        (counts(0), counts(1)),
+        ([7, 4, 2].map(|count| json!(count)), [7, 4, 2].map(|count| json!(count)))
+    );
+}
+
 /// A log does not say whether a request had a body, unless it has its length.
 #[test]
 fn a_body_of_unknown_length_costs_what_the_policy_says() {
