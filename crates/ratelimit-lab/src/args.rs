@@ -25,7 +25,8 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Limits are written as everywhere in this project: '100/min', '100/min burst 20', '10/s; 1000/h'.
 
-The exit code is 0 if all went well, 2 if the arguments cannot be read, 1 after any other error.";
+The exit code is 0 if all went well, 2 if the arguments cannot be read, 1 after any other error. It is 1, too, if no request
+was read from a log, or more than nine in ten of its lines are bad.";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::compare::Comparison;
 use crate::engine::{KeyOutcome, MOST_WAITING, Outcome, Replayed, share};
+use crate::format::Format;
 use crate::input::LinesRead;
 use crate::suggest::Suggestion;
 use crate::table::{Table, count, number, percent, seconds, table};
@@ -105,8 +106,7 @@ impl Results {
         // Of a column, it is among its remarks.
         let has_column = |by: &String| replayed.columns.iter().any(|column| column.by == *by);
         let unidentified = replayed.unidentified.iter().filter(|(by, n)| **n > 0 && !has_column(by));
-        let skipped = replayed.skip_missing;
-        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", without_that(*n, false, skipped))));
+        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", self.without_that(*n, false))));
         let columns = replayed.columns.iter().map(|column| column.shortest_seconds);
         let mut periods = columns.chain(self.periods.iter().map(Duration::as_secs_f64));
         if replayed.whole_seconds && periods.any(|period| period > 0.0 && period < SHORT) {
@@ -116,6 +116,55 @@ impl Results {
             );
         }
         notes
+    }
+
+    /// What becomes of requests that do not have what is counted by.
+    fn without_that(&self, requests: u64, is_policies: bool) -> String {
+        // Lines of the combined format have no other field.
+        let has_names = self.lines.formats.iter().any(|format| *format != Format::Combined);
+        let name =
+            if has_names { "; if another field has it, name that with --ip-field or --by" } else { "" };
+        let what = match (is_policies, self.replayed.skip_missing) {
+            (true, _) => format!("shown together as one key{name}"),
+            (false, true) => "left out".to_owned(),
+            (false, false) => {
+                format!("counted together as one key{name}, or leave them out with --skip-missing")
+            }
+        };
+        format!("{} without that, {what}", count(requests, "request"))
+    }
+
+    /// Sentences about a column that are not in the summary.
+    pub(crate) fn remarks(&self, column: &Outcome) -> Vec<String> {
+        let Outcome { limits, is_policies, by, .. } = column;
+        let not_replayed = column.not_replayed.iter();
+        let mut remarks: Vec<String> =
+            not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
+        if column.unidentified > 0 {
+            let what = self.without_that(column.unidentified, *is_policies);
+            remarks.push(format!("{limits} by {by}: {what}"));
+        }
+        if column.delayed > 0 {
+            remarks.push(format!(
+                "{limits} by {by}: {} delayed, at most by {}",
+                count(column.delayed, "request"),
+                seconds(Some(column.longest_delay))
+            ));
+        }
+        if column.never > 0 {
+            remarks.push(format!(
+                "{limits} by {by}: {} never admitted, however long the wait",
+                count(column.never, "request")
+            ));
+        }
+        remarks.extend(column.refused_by.iter().map(|(name, refused)| {
+            // A name has no parentheses.
+            match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
+                Some(reason) => format!("{limits}: {} refused with {reason}", count(*refused, "request")),
+                None => format!("{limits}: {name} refused {}", number(*refused)),
+            }
+        }));
+        remarks
     }
 
     /// Replaces keys by numbers. A key has the same number in all columns and proposals that count by the same.
@@ -162,50 +211,6 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
         ]
     });
     table(2, &header, rows)
-}
-
-/// What becomes of requests that do not have what is counted by.
-fn without_that(requests: u64, is_policies: bool, skip_missing: bool) -> String {
-    let name = "as one key; if another field has it, name that with --ip-field or --by";
-    let what = match (is_policies, skip_missing) {
-        (true, _) => format!("shown together {name}"),
-        (false, true) => "left out".to_owned(),
-        (false, false) => format!("counted together {name}, or leave them out with --skip-missing"),
-    };
-    format!("{} without that, {what}", count(requests, "request"))
-}
-
-/// Sentences about a column that are not in the summary. `skip_missing` is that of the replay.
-pub(crate) fn remarks(column: &Outcome, skip_missing: bool) -> Vec<String> {
-    let Outcome { limits, is_policies, by, .. } = column;
-    let not_replayed = column.not_replayed.iter();
-    let mut remarks: Vec<String> =
-        not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
-    if column.unidentified > 0 {
-        let what = without_that(column.unidentified, *is_policies, skip_missing);
-        remarks.push(format!("{limits} by {by}: {what}"));
-    }
-    if column.delayed > 0 {
-        remarks.push(format!(
-            "{limits} by {by}: {} delayed, at most by {}",
-            count(column.delayed, "request"),
-            seconds(Some(column.longest_delay))
-        ));
-    }
-    if column.never > 0 {
-        remarks.push(format!(
-            "{limits} by {by}: {} never admitted, however long the wait",
-            count(column.never, "request")
-        ));
-    }
-    remarks.extend(column.refused_by.iter().map(|(name, refused)| {
-        // A name has no parentheses.
-        match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
-            Some(reason) => format!("{limits}: {} refused with {reason}", count(*refused, "request")),
-            None => format!("{limits}: {name} refused {}", number(*refused)),
-        }
-    }));
-    remarks
 }
 
 /// A row for each of the keys that were refused most. Peaks are those of all time if there is no period.

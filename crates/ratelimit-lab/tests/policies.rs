@@ -320,10 +320,10 @@ fn fields_that_no_request_has_are_pointed_out() {
         );
     }
     assert_eq!(said.matches("No request has").count(), 3, "{said}");
-    let json = |log: &str| lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
-    let missing = json(log)["fields_without_values"].clone();
+    let json = |log: &str| lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes());
+    let missing = json(log).json()["fields_without_values"].clone();
     assert_eq!(missing, json!(["--header x-b=g", "--plan-field p", "--provided-key tenant"]));
-    assert_eq!(json("")["fields_without_values"], json!([]));
+    assert_eq!(json("").json_of_nothing()["fields_without_values"], json!([]));
 }
 
 #[test]

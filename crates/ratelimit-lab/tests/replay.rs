@@ -343,10 +343,65 @@ fn a_hundred_thousand_keys_that_appear_once_are_admitted() {
 
 #[test]
 fn an_empty_log_has_no_requests() {
-    let result = lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], b"").json();
+    let result =
+        lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], b"").json_of_nothing();
     assert_eq!((&result["first"], &result["columns"][0]["requests"]), (&json!(null), &json!(0)));
     let ran = lab_with(&["replay", "-", "--limit", "1/min"], b"\n\n");
-    assert!(ran.code == 0 && ran.stdout.starts_with("0 requests in 2 lines of standard input"), "{ran:?}");
+    assert!(ran.code == 1 && ran.stdout.starts_with("0 requests in 2 lines of standard input"), "{ran:?}");
+    assert_eq!(ran.stderr, "error: standard input: no request was read; 0 bad lines are left out\n");
+}
+
+#[test]
+fn a_log_of_which_nearly_nothing_was_read_is_an_error_after_the_results() {
+    let line = log(&[(0, "a")]);
+    for (bad, code) in [(0, 0), (9, 0), (10, 1), (1_000, 1)] {
+        let text = line.clone() + &"nonsense\n".repeat(bad);
+        for arguments in [
+            &["replay", "-", "--limit", "1/min"][..],
+            &["report", "-", "-o", "-", "--limit", "1/min"],
+            &["compare", "-", "--limit", "1/min"],
+        ] {
+            if arguments[0] == "compare" && bad != 10 {
+                continue; // it takes seconds
+            }
+            let ran = lab_with(arguments, text.as_bytes());
+            assert_eq!(ran.code, code, "{bad} {arguments:?}: {ran:?}");
+            assert!(ran.stdout.contains("1 request"), "{ran:?}");
+            let said = format!("nearly nothing was read: 1 request, and {} left out", count(bad));
+            assert_eq!(ran.stderr.contains(&said), code == 1, "{ran:?}");
+        }
+    }
+    fn count(bad: usize) -> String {
+        if bad == 1_000 { "1,000 bad lines".to_owned() } else { format!("{bad} bad lines") }
+    }
+    let array = format!("[\n{}]\n", "{\"time\":1767607200,\"ip\":\"192.0.2.1\"},\n".repeat(40));
+    lab_with(&["replay", "-", "--limit", "1/min"], array.as_bytes())
+        .fails(1, "standard input: it is an array of JSON: write each of its objects on a line, as with `jq -c '.[]' FILE");
+}
+
+#[test]
+fn advice_on_fields_is_not_of_options_that_are_set_or_cannot_work() {
+    let run = |arguments: &[&str], text: &str| {
+        let ran = lab_with(&[&["replay", "-", "--limit", "1/min"], arguments].concat(), text.as_bytes());
+        ran.stdout + &ran.stderr
+    };
+    let at = ["--time-field", "at"];
+    let json = "{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n";
+    let said = run(&at, json);
+    assert!(said.contains("there is no time in the field that --time-field names"), "{said}");
+    let said = run(&at, "time,ip\n1767607200,192.0.2.1\n");
+    assert!(said.contains("the first line has no CSV column \"at\", which --time-field names"), "{said}");
+    let said = run(&["--format", "csv"], "when,ip\n1767607200,192.0.2.1\n");
+    assert!(
+        said.contains("the first line does not name a CSV column with the time; set --time-field"),
+        "{said}"
+    );
+    let advice = "if another field has it, name that with --ip-field or --by";
+    let said = run(&["--by", "user"], json);
+    assert!(said.contains(advice), "{said}");
+    let said = run(&["--by", "user"], &log(&[(0, "192.0.2.1")]));
+    let rest = "1 request without that, counted together as one key, or leave them out with --skip-missing\n";
+    assert!(said.contains(rest) && !said.contains(advice), "{said}");
 }
 
 #[test]
@@ -365,7 +420,7 @@ fn mistakes_are_explained() {
     lab(&["replay", "--limit", "5/s", "--time-field", "at"]).fails(2, "<FILE>");
     run(&["--suggest", "1"]).fails(2, "write a share as");
     run(&["--suggest", "100%"]).fails(2, "a share is below 100%");
-    run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a column with the time");
+    run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a CSV column with the time");
     run(&["--policies", "missing.toml"]).fails(1, "missing.toml: cannot be read");
     lab(&["replay", "missing.log", "--limit", "5/s"]).fails(1, "missing.log: cannot be opened");
     lab_with(&["replay", "-", "--limit", "5/s", "--strict"], (line.clone() + "x\n").as_bytes())

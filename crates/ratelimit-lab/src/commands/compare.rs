@@ -3,7 +3,7 @@
 use ratelimit_core::Limit;
 use serde::Serialize;
 
-use super::log::{self, Replay};
+use super::log::{self, Log, Replay};
 use super::output::{print, print_json};
 use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, can_be_compared, compare};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
             print(&format!("{requests} of {keys} ({by}) in {}\n{notes}\n{tables}\n", results.from))?;
         }
     }
-    Ok(())
+    Log::check(&results.lines, &results.from)
 }
 
 /// A table of the decisions of each algorithm, and one of what they cost.

@@ -13,7 +13,7 @@ use crate::field::Field;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
-use crate::table::number;
+use crate::table::{count, number};
 
 /// What was read, and from where.
 pub(crate) struct Log {
@@ -55,6 +55,24 @@ fn replay_once(args: &LogArgs, plan: &Plan, top: usize) -> anyhow::Result<Replay
     let log = each(args, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(top)?;
     Ok(Replay { log, replayed, traces, sorted_by: None })
+}
+
+impl Log {
+    /// Checks, after the results were shown, that they are those of the log.
+    ///
+    /// # Errors
+    /// If no request was read, or if fewer than one line in ten that is not empty was one.
+    pub(crate) fn check(lines: &LinesRead, from: &str) -> anyhow::Result<()> {
+        let what = (count(lines.requests, "request"), count(lines.bad, "bad line"));
+        anyhow::ensure!(lines.requests > 0, "{from}: no request was read; {} are left out", what.1);
+        anyhow::ensure!(
+            lines.bad <= lines.requests.saturating_mul(9),
+            "{from}: nearly nothing was read: {}, and {} left out",
+            what.0,
+            what.1
+        );
+        Ok(())
+    }
 }
 
 /// The fields that are named by themselves.

@@ -12,7 +12,7 @@ use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
 use crate::engine::{Plan, Trace};
-use crate::results::{Results, hits, keys, keys_hit, remarks, summary};
+use crate::results::{Results, hits, keys, keys_hit, summary};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
 
@@ -25,7 +25,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.csv {
         write_csv(path, &results).with_context(|| format!("{}: cannot be written", path.display()))?;
     }
-    if args.json { print_json(&results) } else { print(&text(&results)?) }
+    if args.json { print_json(&results) } else { print(&text(&results)?) }?;
+    Log::check(&results.lines, &results.from)
 }
 
 /// Replays the requests. The traces are empty unless `keep_trace` or `--suggest` needs them.
@@ -155,7 +156,7 @@ fn text(results: &Results) -> Result<String, std::fmt::Error> {
         writeln!(text, "\n{}", summary(&replayed.columns))?;
     }
     for column in &replayed.columns {
-        remarks(column, replayed.skip_missing).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
+        results.remarks(column).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
         if !column.top.is_empty() {
             writeln!(text, "\nRefused most: {} by {}", column.limits, column.by)?;
             writeln!(text, "{}", keys(&column.top, column.peak_seconds))?;

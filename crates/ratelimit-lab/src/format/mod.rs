@@ -7,13 +7,15 @@ mod time;
 mod wrapper;
 
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 
 use crate::record::{Record, Wanted};
 use time::Times;
 use wrapper::{Inner, Wrapper};
 
 /// A format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// The common log format of Apache, also with more fields at the end, such as the combined format of Apache and nginx
     #[value(alias = "common")]
@@ -64,6 +66,9 @@ impl Parser {
     /// If the lines have no known format, if the combined log format cannot have a field with a wanted name, or if the
     /// header of CSV lacks one or the time.
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
+        if let Some(hint) = first.iter().find(|line| !is_blank(line)).and_then(|top| other_json(top)) {
+            bail!(hint);
+        }
         let wrapper = Wrapper::detect(first, wanted, format);
         let inner = wrapper.clone().map(|wrapper| wrapper.take_all(first));
         let inner: Option<Vec<&[u8]>> = inner.as_ref().map(|lines| lines.iter().map(Vec::as_slice).collect());
@@ -80,12 +85,13 @@ impl Parser {
                     _ if is_csv => Format::Csv,
                     Some(format) => format,
                     None if lines.clone().any(|line| is_binary(line)) => bail!(
-                        "it is binary: neither text in UTF-8 nor compressed by gzip or zstd; decompress it, as in \
-                         `xz -dc FILE | ratelimit-lab replay -`"
+                        "it is binary: neither text in UTF-8, or UTF-16 with a byte order mark, nor compressed by gzip or zstd; \
+                         decompress it, as in `xz -dc FILE | ratelimit-lab replay -`"
                     ),
                     None => bail!(
                         "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
-                         the first line does not name a CSV column with the time; set --format or --time-field"
+                         {}",
+                        without_time_column(wanted, "set --format or --time-field")
                     ),
                 }
             }
@@ -104,7 +110,7 @@ impl Parser {
             Format::Csv => {
                 let top = lines.peek().context(NO_LINE)?;
                 let columns = csv::Columns::of_header(top, wanted)
-                    .context("its first line does not name a column with the time; set --time-field")?;
+                    .with_context(|| without_time_column(wanted, "set --time-field"))?;
                 let mut fields = wanted.fields().iter().enumerate().filter(|(index, _)| !columns.has(*index));
                 if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
                     bail!("it has no column {name:?}");
@@ -113,6 +119,15 @@ impl Parser {
             }
         };
         Ok(Self { wanted: wanted.clone(), kind, wrapper, times: Times::default(), found: Record::default() })
+    }
+
+    /// The format of the lines.
+    pub(crate) fn format(&self) -> Format {
+        match self.kind {
+            Kind::Clf(_) => Format::Combined,
+            Kind::Json(_) => Format::Json,
+            Kind::Csv(_) => Format::Csv,
+        }
     }
 
     /// Reads a line into the record.
@@ -146,6 +161,27 @@ impl Parser {
             Err(_) if is_comment => Line::Nothing,
             Err(reason) => Line::Bad(reason),
         }
+    }
+}
+
+/// What is wrong if the first line is no header of CSV that has the time, and what to do unless its name is wrong.
+fn without_time_column(wanted: &Wanted, otherwise: &str) -> String {
+    match wanted.only_name(&wanted.fields()[Wanted::TIME]) {
+        Some(name) => format!("the first line has no CSV column {name:?}, which --time-field names"),
+        None => format!("the first line does not name a CSV column with the time; {otherwise}"),
+    }
+}
+
+/// What to do with JSON that is not one object on each line, if this is its first line.
+fn other_json(top: &[u8]) -> Option<&'static str> {
+    match top.trim_ascii() {
+        b"{" => Some(
+            "an object of JSON has to be on one line: write each on one, as with `jq -c . FILE | ratelimit-lab replay -`",
+        ),
+        [b'[', rest @ ..] if matches!(rest.trim_ascii_start(), [] | [b'{' | b']', ..]) => Some(
+            "it is an array of JSON: write each of its objects on a line, as with `jq -c '.[]' FILE | ratelimit-lab replay -`",
+        ),
+        _ => None,
     }
 }
 

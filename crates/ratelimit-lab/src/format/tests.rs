@@ -16,11 +16,7 @@ fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), S
     for line in bytes {
         last = parser.parse(line, &mut record);
     }
-    let format = match parser.kind {
-        Kind::Clf(_) => Format::Combined,
-        Kind::Json(_) => Format::Json,
-        Kind::Csv(_) => Format::Csv,
-    };
+    let format = parser.format();
     match last {
         Line::Request => {
             let text =
@@ -508,6 +504,9 @@ fn unknown_formats_and_fields_are_errors() {
     for (lines, fields, why) in [
         (&["hello"][..], &[][..], "cannot tell its format"),
         (&["\0\x01binary"], &[], "binary"),
+        (&["[", r#"{"time":1},"#, r#"{"time":2}"#, "]"], &[], "jq -c '.[]'"),
+        (&[r#" [ {"time":1}, {"time":2}]"#], &[], "jq -c '.[]'"),
+        (&["{", r#""time":1"#, "}"], &[], "jq -c . FILE"),
         (&[""], &[], "first lines are empty"),
         (
             &[r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#],

@@ -1,6 +1,6 @@
 //! The requests of one stream, and what is wrong with its lines.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufRead};
 
 use anyhow::{Context as _, bail};
@@ -42,6 +42,8 @@ pub struct LinesRead {
     pub bad: u64,
     /// The first bad lines, at most five.
     pub first_bad: Vec<BadLine>,
+    /// The formats of the files.
+    pub formats: BTreeSet<Format>,
     /// Messages about files of which only a part could be read, for people.
     pub incomplete: Vec<String>,
 }
@@ -115,7 +117,9 @@ impl<R: BufRead> Requests<R> {
             true => None,
             false => {
                 let parser = Parser::detect(&views, &reading.wanted, reading.format);
-                Some(parser.with_context(|| file.name.clone())?)
+                let parser = parser.with_context(|| file.name.clone())?;
+                all.formats.insert(parser.format());
+                Some(parser)
             }
         };
         Ok(Self { lines, file, parser, first, failed })
