@@ -50,7 +50,9 @@ mod table;
 pub use by::By;
 pub use commands::run;
 pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Trips, compare, measure};
-pub use engine::{Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, Replayed, Series, Trace};
+pub use engine::{
+    Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, PolicyOutcome, Replayed, Series, Trace,
+};
 pub use field::Field;
 pub use format::Format;
 pub use input::{BadLine, LinesRead, Reading, Source, read, read_one};

@@ -157,6 +157,21 @@ impl Results {
                 count(column.never, "request")
             ));
         }
+        for policy in &column.policies {
+            let (name, of) = (&policy.name, count(policy.requests, "request"));
+            if policy.without_key > 0 {
+                remarks.push(format!(
+                    "{limits}: {} of {of} of {name} without {}; if the log has that, name the field, as with --header",
+                    number(policy.without_key),
+                    policy.key
+                ));
+            }
+            if policy.requests > 0 && policy.without_plan == Some(policy.requests) {
+                remarks.push(format!(
+                    "{limits}: none of {of} of {name} has a plan; if the log has it, name the field with --plan-field"
+                ));
+            }
+        }
         remarks.extend(column.refused_by.iter().map(|(name, refused)| {
             // A name has no parentheses.
             match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
@@ -208,6 +223,22 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
             number(one.keys_refused),
             seconds(one.median_wait),
             seconds(one.longest_wait),
+        ]
+    });
+    table(2, &header, rows)
+}
+
+/// A row for each policy of a configuration file.
+pub(crate) fn policies(column: &Outcome) -> Table {
+    let header = ["POLICY", "KEY", "REQUESTS", "WITHOUT KEY", "WITHOUT PLAN", "REFUSED"];
+    let rows = column.policies.iter().map(|one| {
+        vec![
+            one.name.clone(),
+            one.key.clone(),
+            number(one.requests),
+            number(one.without_key),
+            one.without_plan.map_or("-".to_owned(), number),
+            number(column.refused_by.get(&one.name).copied().unwrap_or(0)),
         ]
     });
     table(2, &header, rows)

@@ -66,6 +66,60 @@ fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
 }
 
 #[test]
+fn each_policy_says_what_its_requests_lack() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    let text = r#"
+        policies:
+          - {name: key, key: "api-key:x-api-key", limit: 1/min log}
+          - {name: own, key: "header:x-tenant", limit: 1/min log, missing: exempt, routes: ["GET /own"]}
+          - {name: must, key: "header:x-tenant", limit: 9/min log, missing: refuse, routes: ["GET /must"]}
+          - {name: address, key: address, limit: 1000/min}
+          - {name: held, key: address, limit: 5 at once}
+        plans: {paid: {key: 9/min}}
+        "#;
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let line = |path: &str, more: &str| {
+        format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"path\":\"{path}\"{more}}}\n")
+    };
+    let log = [
+        line("/own", r#","t":"a","k":"1""#),
+        line("/own", r#","k":"2","p":"paid""#),
+        line("/must", ""),
+        line("/must", r#","t":"b""#),
+        line("/", ""),
+    ]
+    .concat();
+    let arguments =
+        ["replay", "-", "--policies", config, "--header", "x-api-key=k", "--header", "x-tenant=t"];
+    let result =
+        lab_with(&[&arguments[..], &["--json", "--plan-field", "p"]].concat(), log.as_bytes()).json();
+    let policy = |name: &str, key: &str, requests: u64, without_key: u64, without_plan: serde_json::Value| json!({"name": name, "key": key, "requests": requests, "without_key": without_key, "without_plan": without_plan});
+    let expected = [
+        policy("key", "api-key:x-api-key", 5, 3, json!(4)),
+        policy("own", "header:x-tenant", 2, 1, json!(null)),
+        policy("must", "header:x-tenant", 2, 1, json!(null)),
+        policy("address", "address", 5, 0, json!(null)),
+    ];
+    assert_eq!(result["columns"][0]["policies"], json!(expected));
+    let said = lab_with(&arguments, log.as_bytes()).stdout;
+    for text in [
+        "3 of 5 requests of key without api-key:x-api-key; if the log has that, name the field, as with --header",
+        "none of 5 requests of key has a plan; if the log has it, name the field with --plan-field",
+        "not replayed are policy held: 5 at once: a concurrency limit cannot be replayed",
+    ] {
+        assert!(said.contains(&format!("{config}: {text}")), "{text}: {said}");
+    }
+    let row = said.lines().find(|line| line.starts_with("key ")).unwrap();
+    // Two of those without a key: they are counted together. One more of them is refused by `must`.
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(row, ["key", "api-key:x-api-key", "5", "3", "5", "1"], "{said}");
+    let page = lab_with(&[&["report", "-o", "-"], &arguments[1..]].concat(), log.as_bytes()).stdout;
+    assert!(page.contains("api-key:x-api-key</td>") && page.contains("Without plan"), "{page}");
+}
+
+#[test]
 fn by_ip_and_by_address_mean_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("limits.toml");

@@ -12,7 +12,7 @@ use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
 use crate::engine::{Plan, Trace};
-use crate::results::{Results, hits, keys, keys_hit, summary};
+use crate::results::{Results, hits, keys, keys_hit, policies, summary};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
 
@@ -157,6 +157,9 @@ fn text(results: &Results) -> Result<String, std::fmt::Error> {
     }
     for column in &replayed.columns {
         results.remarks(column).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
+        if !column.policies.is_empty() {
+            writeln!(text, "\n{}", policies(column))?;
+        }
         if !column.top.is_empty() {
             writeln!(text, "\nRefused most: {} by {}", column.limits, column.by)?;
             writeln!(text, "{}", keys(&column.top, column.peak_seconds))?;

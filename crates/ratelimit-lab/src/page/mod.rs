@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::engine::{Outcome, share};
-use crate::results::{Algorithms, Results, keys, summary};
+use crate::results::{Algorithms, Results, keys, policies, summary};
 use crate::suggest::Suggestion;
 use crate::table::{count, date, number, percent, seconds};
 use parts::{comparisons, rate, scrolled, suggested};
@@ -145,6 +145,10 @@ impl Page {
                 p { "Refused: " (refused(column)) }
                 @for remark in self.results.remarks(column) { p.note { (remark) } }
                 (rate)
+                @if !column.policies.is_empty() {
+                    h4 { "Policies" }
+                    (scrolled("Policies", &policies(column)))
+                }
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))
