@@ -81,6 +81,9 @@ pub(crate) struct LogArgs {
     /// If omitted it is 10s, and files that need more are read again with what they need
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) out_of_order: Option<Duration>,
+    /// Decide requests whose times are whole seconds at the beginning of the second; otherwise they are spread over it
+    #[arg(long)]
+    pub(crate) keep_seconds: bool,
     /// End at the first bad line
     #[arg(long)]
     pub(crate) strict: bool,

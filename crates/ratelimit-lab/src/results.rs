@@ -109,11 +109,18 @@ impl Results {
         notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", self.without_that(*n, false))));
         let columns = replayed.columns.iter().map(|column| column.shortest_seconds);
         let mut periods = columns.chain(self.periods.iter().map(Duration::as_secs_f64));
-        if replayed.whole_seconds && periods.any(|period| period > 0.0 && period < SHORT) {
-            notes.push(
+        let is_short = periods.any(|period| period > 0.0 && period < SHORT);
+        match (replayed.whole_seconds, replayed.spread) {
+            (true, true) => notes.push(
+                "All times are whole seconds: the requests of each second are spread evenly over it, unless you set \
+                 --keep-seconds"
+                    .to_owned(),
+            ),
+            (true, false) if is_short => notes.push(
                 "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
                     .to_owned(),
-            );
+            ),
+            _ => {}
         }
         notes
     }

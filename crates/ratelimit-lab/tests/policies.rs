@@ -272,7 +272,7 @@ fn requests_that_wait_in_a_queue_come_to_their_end() {
     let log =
         |status: u16| format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"status\":{status}}}\n").repeat(5);
     let run = |status: u16| {
-        let arguments = ["replay", "-", "--json", "--policies", config];
+        let arguments = ["replay", "-", "--json", "--keep-seconds", "--policies", config];
         let result = lab_with(&arguments, log(status).as_bytes()).json();
         ["refused", "delayed", "longest_delay"].map(|name| result["columns"][0][name].clone())
     };

@@ -311,7 +311,40 @@ fn whole_seconds_are_pointed_out_where_they_matter() {
     let text = log(&[(0, "a"), (1, "a")]);
     assert!(says("10/s", &text) && !says("10/min", &text) && !says("10/s", ""));
     assert!(says("1000/h; 10/s", &text), "the shorter one matters");
+    let said = lab_with(&["replay", "-", "--limit", "10/min"], log(&[(0, "a"), (0, "a")]).as_bytes()).stdout;
+    assert!(
+        said.contains("the requests of each second are spread evenly over it, unless you set --keep-seconds"),
+        "{said}"
+    );
     assert!(!says("10/s", "{\"time\":1767607200,\"ip\":\"a\"}\n{\"time\":1767607200.5,\"ip\":\"a\"}\n"));
+}
+
+/// The same traffic in microseconds is the truth.
+#[test]
+fn requests_of_a_whole_second_are_decided_nearly_as_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    for (model, limit) in [
+        ("poisson", "10/s"),
+        ("zipf", "10/s"),
+        ("zipf", "5/s log"),
+        ("zipf", "10/s burst 2"),
+        ("diurnal", "5/s log"),
+    ] {
+        let refused = |format: &str, more: &[&str]| {
+            let model = ["--model", model, "--requests", "20000", "--keys", "20", "--rate", "150"];
+            let path = folder.path().join(format);
+            let text = lab(&[&["generate", "--format", format], &model[..]].concat()).stdout;
+            fs::write(&path, text).unwrap();
+            let arguments = ["replay", path.to_str().unwrap(), "--json", "--limit", limit];
+            let result = lab(&[&arguments[..], more].concat()).json();
+            (result["columns"][0]["refused"].as_u64().unwrap(), result["spread"].as_bool().unwrap())
+        };
+        let ((truth, _), (spread, is_spread)) = (refused("json", &[]), refused("combined", &[]));
+        let (kept, is_kept) = refused("combined", &["--keep-seconds"]);
+        assert!(is_spread && !is_kept);
+        let (far, near) = (kept.abs_diff(truth), spread.abs_diff(truth));
+        assert!(far > 100 && near * 4 < far, "{model} {limit}: {truth}, spread {spread}, kept {kept}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod policies;
 mod provided;
 mod reorder;
 mod series;
+mod spread;
 mod trace;
 mod waits;
 
@@ -35,6 +36,7 @@ use layer::{Layered, RequestMaker};
 use limits::shortest;
 use provided::ProvidedKeys;
 use reorder::Reorder;
+use spread::Spread;
 
 pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
@@ -73,6 +75,9 @@ pub struct Plan {
     /// How far requests may be out of order. Those that are more are decided at the latest time until then, and
     /// [counted](Replayed::too_late).
     pub out_of_order: Duration,
+    /// Whether requests whose times are whole seconds are decided at the beginning of the second. Otherwise those of each second
+    /// are spread evenly over it, since they did not come all at once.
+    pub keep_seconds: bool,
     /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
     pub keep_trace: bool,
 }
@@ -89,6 +94,7 @@ pub struct Engine {
     columns: Vec<Column>,
     clock: ReplayClock,
     reorder: Reorder<Waiting>,
+    spread: Spread<Waiting>,
     traces: Vec<Trace>,
     first: Option<Timestamp>,
     last: Timestamp,
@@ -140,6 +146,8 @@ pub struct Replayed {
     pub fields_without_values: Vec<String>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
+    /// Whether requests of the same whole second were spread over it.
+    pub spread: bool,
     /// The columns.
     pub columns: Vec<Outcome>,
 }
@@ -201,6 +209,7 @@ impl Engine {
             columns,
             clock,
             reorder: Reorder::new(plan.out_of_order),
+            spread: Spread::new(plan.keep_seconds),
             traces,
             makers,
             first: None,
@@ -231,6 +240,16 @@ impl Engine {
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
         self.reorder.push(record.time, Waiting { cost, keys, record: kept });
         while let Some((time, request)) = self.reorder.next() {
+            self.put_in_order(time, request)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a request in the order of their times.
+    fn put_in_order(&mut self, time: Timestamp, request: Waiting) -> anyhow::Result<()> {
+        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
+        self.spread.push(time, request);
+        while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
         Ok(())
@@ -240,7 +259,6 @@ impl Engine {
         self.clock.set(time);
         self.first.get_or_insert(time);
         self.last = time;
-        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
         for (trace, (number, is_complete)) in self.traces.iter_mut().zip(request.keys) {
             if is_complete || !self.skip_missing {
                 trace.add(time, number, request.cost);
@@ -268,6 +286,10 @@ impl Engine {
     /// Like [`add`](Self::add).
     pub fn finish(mut self, top: usize) -> anyhow::Result<(Replayed, Vec<Trace>)> {
         while let Some((time, request)) = self.reorder.take() {
+            self.put_in_order(time, request)?;
+        }
+        self.spread.end();
+        while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
         let outcomes = self.columns.into_iter().filter_map(|column| {
@@ -294,6 +316,7 @@ impl Engine {
             without_plan: assumed.plans,
             fields_without_values,
             whole_seconds: self.first.is_some() && !self.has_fractions,
+            spread: self.spread.has_moved,
             columns: outcomes.collect(),
         };
         let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));
