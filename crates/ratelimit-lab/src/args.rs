@@ -70,6 +70,16 @@ pub(crate) struct LogArgs {
     /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) ip_field: Option<String>,
+    /// The networks of your proxies: `--by ip` then counts by the client that they report, as the layer finds it
+    ///
+    /// Policies name their own; give them the list with --header
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "files")]
+    pub(crate) trusted_proxies: Vec<String>,
+    /// The field with the list of addresses that proxies report; in combined logs `after-1` is the field after the agent
+    ///
+    /// Without it, the client's address may be such a list itself
+    #[arg(long, value_name = "NAME", requires = "trusted_proxies")]
+    pub(crate) forwarded_field: Option<String>,
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,

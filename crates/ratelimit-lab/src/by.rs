@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::clients::Clients;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -72,16 +73,20 @@ const LONGEST: usize = 256;
 
 /// Makes the keys of requests.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyMaker(Vec<(Part, usize)>);
+pub(crate) struct KeyMaker {
+    parts: Vec<(Part, usize)>,
+    clients: Option<Clients>,
+}
 
 impl KeyMaker {
     /// Adds the fields that keys are made of to `wanted`.
-    pub(crate) fn new(by: &By, wanted: &mut Wanted) -> Self {
+    pub(crate) fn new(by: &By, clients: Option<Clients>, wanted: &mut Wanted) -> Self {
         let field = |part: &Part| match part {
             Part::Field(field) => field.clone(),
             Part::Network { .. } => Field::Ip,
         };
-        Self(by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect())
+        let parts = by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect();
+        Self { parts, clients }
     }
 
     /// Writes the key of a request into `key`. Returns whether the request has all fields that it is counted by; in place
@@ -89,11 +94,11 @@ impl KeyMaker {
     /// space or a quote is in quotes, so that requests with different values have different keys.
     pub(crate) fn make(&self, record: &Record, key: &mut Vec<u8>) -> bool {
         key.clear();
-        if self.0.is_empty() {
+        if self.parts.is_empty() {
             key.extend_from_slice(b"all");
         }
         let mut is_complete = true;
-        for (at, (part, index)) in self.0.iter().enumerate() {
+        for (at, (part, index)) in self.parts.iter().enumerate() {
             if at > 0 {
                 key.push(b' ');
             }
@@ -101,12 +106,17 @@ impl KeyMaker {
             is_complete &= value.is_some();
             let value = value.unwrap_or(b"-");
             let begin = key.len();
+            let is_client = matches!(part, Part::Network { .. } | Part::Field(Field::Ip));
+            let found = self.clients.as_ref().filter(|_| is_client);
+            let found =
+                found.and_then(|clients| clients.client(value, record)).map(|found| found.to_string());
+            let value = found.as_ref().map_or(value, |found| found.as_bytes());
             match part {
                 Part::Network { v4, v6 } => network(value, *v4, *v6, key),
                 Part::Field(Field::Ip) => client(value, key),
                 Part::Field(_) => push(value, key),
             }
-            if self.0.len() > 1 {
+            if self.parts.len() > 1 {
                 quote(key, begin);
             }
         }
@@ -215,7 +225,7 @@ mod tests {
     fn key(by: &str, fields: &[(&str, &str)]) -> (String, bool) {
         let by: By = by.parse().unwrap();
         let mut wanted = Wanted::time(None);
-        let maker = KeyMaker::new(&by, &mut wanted);
+        let maker = KeyMaker::new(&by, None, &mut wanted);
         let mut record = Record::default();
         record.clear(wanted.fields().len());
         for (index, field) in wanted.fields().iter().enumerate().skip(1) {

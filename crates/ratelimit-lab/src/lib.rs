@@ -34,6 +34,7 @@
 
 mod args;
 mod by;
+mod clients;
 mod commands;
 mod compare;
 mod engine;

@@ -31,6 +31,8 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
         by: vec![args.by.clone()],
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
+        trusted_proxies: args.log.trusted_proxies.clone(),
+        forwarded_field: args.log.forwarded_field.clone(),
         keep_seconds: args.log.keep_seconds,
         keep_trace: true,
         ..Plan::default()

@@ -90,6 +90,10 @@ fn each(
         args.ip_field.is_none() || wanted.fields().contains(&Field::Ip),
         "--ip-field is for the client's address, but nothing is counted by ip"
     );
+    anyhow::ensure!(
+        args.trusted_proxies.is_empty() || wanted.fields().contains(&Field::Ip),
+        "--trusted-proxies is for the client's address, but nothing is counted by ip"
+    );
     let mut reading = Reading { wanted, format: args.format, strict: args.strict };
     if args.files.is_empty() {
         let spec = args.model.spec();

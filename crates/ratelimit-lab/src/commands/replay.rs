@@ -64,6 +64,8 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
         out_of_order: Duration::ZERO, // set from the arguments
+        trusted_proxies: args.log.trusted_proxies.clone(),
+        forwarded_field: args.log.forwarded_field.clone(),
         keep_seconds: args.log.keep_seconds,
         keep_trace: keep_trace || args.suggest.is_some(),
     };

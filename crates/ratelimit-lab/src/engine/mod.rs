@@ -27,6 +27,7 @@ use ratelimit_tower::config::ConfigFile;
 use serde::Serialize;
 
 use crate::by::{By, KeyMaker};
+use crate::clients::Clients;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 use column::Column;
@@ -56,6 +57,10 @@ pub struct Plan {
     pub limits: Vec<Limits>,
     /// What to count by: at most [`MOST_BY`] elements. If it is empty, requests are counted by `ip`.
     pub by: Vec<By>,
+    /// The networks of proxies that are believed what they report about clients, for `by`; policies name their own.
+    pub trusted_proxies: Vec<String>,
+    /// The field with what they report, a list of addresses as in `X-Forwarded-For`.
+    pub forwarded_field: Option<String>,
     /// The configuration file of an HTTP layer, as one more column.
     pub policies: Option<PathBuf>,
     /// Whether policies in shadow refuse, too.
@@ -166,8 +171,9 @@ impl Engine {
         );
         let clock = ReplayClock::default();
         let by = if plan.by.is_empty() { vec![By::default()] } else { plan.by.clone() };
+        let clients = Clients::new(wanted, &plan.trusted_proxies, plan.forwarded_field.as_deref())?;
         let makers = by.into_iter().map(|by| {
-            let maker = KeyMaker::new(&by, wanted);
+            let maker = KeyMaker::new(&by, clients.clone(), wanted);
             (by, maker, Keys::default())
         });
         let makers: Vec<_> = makers.collect();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use memchr::memchr;
 use ratelimit_core::Timestamp;
 
+use super::place::Places;
 use super::time::Times;
 use crate::by::address;
 use crate::field::Field;
@@ -15,13 +16,13 @@ use crate::record::{Record, Wanted};
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
-    order: Order,
+    (order, places): (Order, &Places),
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
-    let (front, time, rest) = split_at_time(line, times)?;
+    let (before, time, rest) = split_at_time(line, times)?;
     record.time = time;
-    let front = Front::of(front, order).ok_or("there is no `host ident user` before the time")?;
+    let front = Front::of(before, order).ok_or("there is no `host ident user` before the time")?;
     let mut rest = Rest(rest);
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
@@ -31,6 +32,20 @@ pub(super) fn parse(
     }
     let (referer, agent) = (rest.quoted(), rest.quoted());
     let (method, target) = split_request(request);
+    for (number, index) in &places.before {
+        let value = fields(before).nth(*number).unwrap_or_default();
+        record.set(*index, value.strip_suffix(b",").unwrap_or(value));
+    }
+    if !places.after.is_empty() {
+        let mut number = 0;
+        while let Some(value) = rest.field() {
+            let indices = places.after.iter().filter(|(own, _)| *own == number);
+            indices.for_each(|(_, index)| record.set(*index, value));
+            number += 1;
+        }
+        // A line may have fewer of them.
+        places.after.iter().for_each(|(_, index)| record.set(*index, b""));
+    }
     for (index, field) in wanted.fields().iter().enumerate() {
         let value = match field {
             Field::Ip => front.host,
@@ -46,6 +61,16 @@ pub(super) fn parse(
         record.set(index, value);
     }
     Ok(())
+}
+
+/// The fields before the time. A list of addresses is one.
+fn fields(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text.trim_ascii();
+    std::iter::from_fn(move || {
+        let (field, after) = entry(rest).unwrap_or((rest, b""));
+        rest = after.trim_ascii_start();
+        (!field.is_empty()).then_some(field)
+    })
 }
 
 /// Splits a line into the text before `[time]`, the time, and the text after it. The name of a user may contain a `[` or
@@ -193,6 +218,11 @@ impl<'a> Rest<'a> {
             }
             from = at + 1;
         }
+    }
+
+    /// The next text between quotes, or word; `None` at the end.
+    fn field(&mut self) -> Option<&'a [u8]> {
+        self.quoted().or_else(|| Some(self.word()).filter(|word| !word.is_empty()))
     }
 
     /// The next word; empty at the end.

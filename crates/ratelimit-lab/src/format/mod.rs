@@ -3,6 +3,7 @@
 mod clf;
 mod csv;
 mod json;
+mod place;
 mod time;
 mod wrapper;
 
@@ -10,6 +11,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::record::{Record, Wanted};
+use place::Places;
 use time::Times;
 use wrapper::{Inner, Wrapper};
 
@@ -39,7 +41,7 @@ pub(crate) struct Parser {
 
 #[derive(Debug)]
 enum Kind {
-    Clf(clf::Order),
+    Clf(clf::Order, Places),
     Json(json::Names),
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
@@ -98,13 +100,14 @@ impl Parser {
         };
         let kind = match format {
             Format::Combined => {
-                if let Some(name) = wanted.fields().iter().find_map(|field| wanted.only_name(field)) {
-                    bail!(
+                let places = Places::of(wanted).map_err(|name| {
+                    anyhow::anyhow!(
                         "the combined log format has no field of the name {name:?}, only ip, user, method, path, status, bytes, \
-                         referer and agent (without `field:`)"
-                    );
-                }
-                Kind::Clf(clf::Order::of_lines(lines.copied()))
+                         referer and agent (without `field:`); others have the names of their places: before-1 is the first field \
+                         of the line, after-1 the first one after the agent"
+                    )
+                })?;
+                Kind::Clf(clf::Order::of_lines(lines.copied()), places)
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
             Format::Csv => {
@@ -124,7 +127,7 @@ impl Parser {
     /// The format of the lines.
     pub(crate) fn format(&self) -> Format {
         match self.kind {
-            Kind::Clf(_) => Format::Combined,
+            Kind::Clf(..) => Format::Combined,
             Kind::Json(_) => Format::Json,
             Kind::Csv(_) => Format::Csv,
         }
@@ -145,7 +148,7 @@ impl Parser {
         }
         record.clear(wanted.fields().len());
         let read = match kind {
-            Kind::Clf(order) => clf::parse(line, wanted, *order, times, record),
+            Kind::Clf(order, places) => clf::parse(line, wanted, (*order, places), times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
             Kind::Csv(columns @ None) => {
@@ -196,8 +199,8 @@ fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
         return Some(Format::Json);
     }
     let mut record = Record::default();
-    let order = clf::Order::default();
-    let is_clf = clf::parse(line, wanted, order, &mut Times::default(), &mut record).is_ok();
+    let layout = (clf::Order::default(), &Places::default());
+    let is_clf = clf::parse(line, wanted, layout, &mut Times::default(), &mut record).is_ok();
     is_clf.then_some(Format::Combined)
 }
 

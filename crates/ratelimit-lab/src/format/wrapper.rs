@@ -6,6 +6,7 @@ use memchr::memchr;
 use serde::Deserialize;
 
 use crate::field::Field;
+use crate::format::place::Places;
 use crate::format::{Format, of_line};
 use crate::record::{LONGEST, Wanted};
 
@@ -136,7 +137,7 @@ impl Wrapper {
 
 /// Whether fields are wanted that only JSON and CSV have.
 fn has_names(wanted: &Wanted) -> bool {
-    wanted.fields().iter().any(|field| wanted.only_name(field).is_some())
+    Places::of(wanted).is_err()
 }
 
 /// Whether a JSON object has the client's address in one of the usual fields, or in the one that is named.
