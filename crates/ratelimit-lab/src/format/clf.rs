@@ -92,7 +92,7 @@ fn split_at_time<'a>(
             close = open + at;
         }
         let after = line.get(close + 1..).unwrap_or_default();
-        match times.clf(line.get(open + 1..close).unwrap_or_default()) {
+        match times.in_brackets(line.get(open + 1..close).unwrap_or_default()) {
             Some(time) if after.trim_ascii_start().starts_with(b"\"") => {
                 return Ok((line.get(..open).unwrap_or_default(), time, after));
             }

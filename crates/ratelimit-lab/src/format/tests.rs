@@ -83,6 +83,23 @@ fn the_combined_format_is_read() {
     );
 }
 
+/// nginx's `[$time_iso8601]`, and Apache's `[%{%d/%b/%Y:%T}t.%{msec_frac}t %{%z}t]`.
+#[test]
+fn the_combined_format_may_have_another_time() {
+    for (time, millis) in [
+        ("2026-01-05T10:00:00+00:00", 1_767_607_200_000),
+        ("2026-01-05T10:00:00.250Z", 1_767_607_200_250),
+        ("05/Jan/2026:10:00:00.250 +0000", 1_767_607_200_250),
+    ] {
+        reads(
+            &format!(r#"192.0.2.1 - [x] [{time}] "GET /a HTTP/1.1" 200 5 "-" "curl""#),
+            Format::Combined,
+            millis,
+            ["192.0.2.1", "[x]", "GET", "/a", "200", "5", "-", "curl"],
+        );
+    }
+}
+
 #[test]
 fn a_user_may_have_any_name() {
     for user in ["[", "[admin]", "a ] b", "x [01/Jan/2020:00:00:00 +0000]", "[01/Jan/2020:00:00:00 +0000] x"]
