@@ -5,6 +5,7 @@ mod csv;
 mod json;
 mod place;
 mod time;
+mod w3c;
 mod wrapper;
 
 use anyhow::{Context as _, bail};
@@ -26,6 +27,8 @@ pub enum Format {
     Json,
     /// Comma-separated values (or semicolons, or tabs) under a line with the names of the columns
     Csv,
+    /// The extended log format of W3C, as IIS and CloudFront write it, under a comment `#Fields:`
+    W3c,
 }
 
 /// Reads lines of one file.
@@ -45,6 +48,7 @@ enum Kind {
     Json(json::Names),
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
+    W3c(Box<w3c::Columns>),
 }
 
 /// What a line is.
@@ -70,6 +74,10 @@ impl Parser {
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
         if let Some(hint) = first.iter().find(|line| !is_blank(line)).and_then(|top| other_json(top)) {
             bail!(hint);
+        }
+        let header = first.iter().take_while(|line| is_blank(line)).find(|line| w3c::is_header(line));
+        if let Some(header) = header.filter(|_| format.is_none_or(|format| format == Format::W3c)) {
+            return Self::of_header(header, wanted);
         }
         let wrapper = Wrapper::detect(first, wanted, format);
         let inner = wrapper.clone().map(|wrapper| wrapper.take_all(first));
@@ -110,6 +118,7 @@ impl Parser {
                 Kind::Clf(clf::Order::of_lines(lines.copied()), places)
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
+            Format::W3c => bail!("it does not begin with a comment `#Fields:`, which names the columns"),
             Format::Csv => {
                 let top = lines.peek().context(NO_LINE)?;
                 let columns = csv::Columns::of_header(top, wanted)
@@ -124,12 +133,34 @@ impl Parser {
         Ok(Self { wanted: wanted.clone(), kind, wrapper, times: Times::default(), found: Record::default() })
     }
 
+    /// A parser for the extended log format of W3C with this comment `#Fields:`.
+    fn of_header(header: &[u8], wanted: &Wanted) -> anyhow::Result<Self> {
+        let columns = w3c::Columns::of_header(header, wanted).with_context(|| {
+            let time = wanted.fields().first().and_then(|time| wanted.only_name(time));
+            time.map_or("its #Fields do not name `date` and `time`; set --time-field".to_owned(), |name| {
+                format!("its #Fields do not name {name:?}, which --time-field names")
+            })
+        })?;
+        let mut fields = wanted.fields().iter().enumerate().filter(|(index, _)| !columns.has(*index));
+        if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
+            bail!("it has no column {name:?}");
+        }
+        Ok(Self {
+            wanted: wanted.clone(),
+            kind: Kind::W3c(Box::new(columns)),
+            wrapper: None,
+            times: Times::default(),
+            found: Record::default(),
+        })
+    }
+
     /// The format of the lines.
     pub(crate) fn format(&self) -> Format {
         match self.kind {
             Kind::Clf(..) => Format::Combined,
             Kind::Json(_) => Format::Json,
             Kind::Csv(_) => Format::Csv,
+            Kind::W3c(_) => Format::W3c,
         }
     }
 
@@ -151,6 +182,15 @@ impl Parser {
             Kind::Clf(order, places) => clf::parse(line, wanted, (*order, places), times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
+            // A server that starts again writes its comments again, perhaps with other columns.
+            Kind::W3c(columns) if w3c::is_header(line) => match w3c::Columns::of_header(line, wanted) {
+                Some(new) => {
+                    **columns = new;
+                    return Line::Nothing;
+                }
+                None => return Line::Bad("it does not name columns with the date and the time"),
+            },
+            Kind::W3c(columns) => columns.parse(line, wanted, times, record),
             Kind::Csv(columns @ None) => {
                 *columns = csv::Columns::of_header(line, wanted).map(Box::new);
                 match columns {
@@ -186,6 +226,11 @@ fn other_json(top: &[u8]) -> Option<&'static str> {
         ),
         _ => None,
     }
+}
+
+/// Whether a line before all requests says nothing: it is empty, or a comment other than the names of columns.
+pub(crate) fn says_nothing(line: &[u8]) -> bool {
+    is_blank(line) && !w3c::is_header(line)
 }
 
 /// Whether a line is empty or, unless it can be read as a request, a comment.

@@ -394,6 +394,48 @@ fn csv_is_read_by_its_header() {
 }
 
 #[test]
+fn the_extended_format_of_w3c_is_read() {
+    // IIS
+    let iis = [
+        "#Software: Microsoft Internet Information Services 10.0",
+        "#Version: 1.0",
+        "#Date: 2026-01-05 10:00:00",
+        "#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-bytes time-taken",
+        "2026-01-05 10:00:00 198.51.100.1 GET /a b=c 443 bob 192.0.2.1 curl/8+(x) https://example.org/ 200 5 15",
+    ];
+    let expected = ["192.0.2.1", "bob", "GET", "/a", "200", "5", "https://example.org/", "curl/8+(x)"];
+    let expected = expected.map(str::to_owned).to_vec();
+    assert_eq!(read(&iis, ALL), Ok((Format::W3c, 1_767_607_200_000, expected)));
+    assert_eq!(read(&iis, &["s-port", "time-taken"]).unwrap().2, ["443", "15"]);
+    // It has started again, with other columns.
+    let again = [&iis[..], &["#Fields: date time c-ip", "2026-01-05 10:00:00.250 192.0.2.2"]].concat();
+    let (_, millis, values) = read(&again, &["ip", "path"]).unwrap();
+    assert_eq!((millis, values), (1_767_607_200_250, vec!["192.0.2.2".to_owned(), "-".to_owned()]));
+    // CloudFront
+    let cloud_front = [
+        "#Version: 1.0",
+        "#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent)",
+        "2026-01-05\t10:00:00\tFRA2\t5\t2001:db8::1\tGET\td1.example\t/a\t200\t-\tcurl/8%20(x)",
+    ];
+    let expected = ["2001:db8::1", "-", "GET", "/a", "200", "5", "-", "curl/8%20(x)"];
+    let expected = expected.map(str::to_owned).to_vec();
+    assert_eq!(read(&cloud_front, ALL), Ok((Format::W3c, 1_767_607_200_000, expected)));
+    for (lines, why) in [
+        (&["#Fields: date time c-ip", "2026-01-05 10:00:00"][..], "another number of columns"),
+        (&["#Fields: date time c-ip", "2026-01-05 noon 192.0.2.1"], "are not like 2026-01-05 10:00:00"),
+        (&["#Fields: time c-ip", "10:00:00 192.0.2.1"], "do not name `date` and `time`"),
+        (
+            &["#Fields: date time c-ip", "2026-01-05 10:00:00 192.0.2.1", "#Fields: c-ip"],
+            "it does not name columns",
+        ),
+    ] {
+        let error = read(lines, &[]).unwrap_err();
+        assert!(error.contains(why), "{lines:?}: {error}");
+    }
+    assert!(read(&iis, &["tenant"]).unwrap_err().contains("it has no column \"tenant\""));
+}
+
+#[test]
 fn other_lines_are_bad_and_say_why() {
     let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
     for (line, why) in [

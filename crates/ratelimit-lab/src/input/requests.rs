@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::lines::{Lines, RawLine};
-use crate::format::{Format, Line, Parser, is_blank};
+use crate::format::{Format, Line, Parser, says_nothing};
 use crate::record::{Record, Wanted};
 
 /// The maximum number of bad lines that are described.
@@ -98,7 +98,7 @@ impl<R: BufRead> Requests<R> {
                 Ok(Some(RawLine::Whole(line))) => {
                     let is_first = file.number == 0 && first.is_empty();
                     let line = if is_first { without_mark(line) } else { line };
-                    match first.is_empty() && is_blank(line) {
+                    match first.is_empty() && says_nothing(line) {
                         true => file.count(all), // any number of empty lines and comments may come first
                         false => {
                             bytes += line.len();

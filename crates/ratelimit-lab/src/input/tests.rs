@@ -105,6 +105,11 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
         ("mark", mark.to_owned(), vec![]),
         ("empty lines", format!("{}{}", "\n".repeat(100), line(3)), vec![3]),
         ("comments", format!("{}{}", "# comment\n".repeat(100), line(4)), vec![4]),
+        (
+            "w3c",
+            "#Version: 1.0\n#Fields: date time c-ip\n1970-01-01 00:00:07 192.0.2.1\n".to_owned(),
+            vec![7],
+        ),
         ("only comments", "# comment\n\n".repeat(100), vec![]),
         // Zeros, as a crash can leave them.
         ("zeros", format!("{}{}{}", "\0".repeat(5_000), line(5), line(6)), vec![5, 6]),
