@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
+use jiff::SpanRelativeTo;
 use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
@@ -24,7 +25,8 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Limits are written as everywhere in this project: '100/min', '100/min burst 20', '10/s; 1000/h'.
 
-The exit code is 0 if all went well, 2 if the arguments cannot be read, 1 after any other error.";
+The exit code is 0 if all went well, 2 if the arguments cannot be read, 1 after any other error. It is 1, too, if no request
+was read from a log, or more than nine in ten of its lines are bad.";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -68,6 +70,16 @@ pub(crate) struct LogArgs {
     /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) ip_field: Option<String>,
+    /// The networks of your proxies: `--by ip` then counts by the client that they report, as the layer finds it
+    ///
+    /// Policies name their own; give them the list with --header
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',', requires = "files")]
+    pub(crate) trusted_proxies: Vec<String>,
+    /// The field with the list of addresses that proxies report; in combined logs `after-1` is the field after the agent
+    ///
+    /// Without it, the client's address may be such a list itself
+    #[arg(long, value_name = "NAME", requires = "trusted_proxies")]
+    pub(crate) forwarded_field: Option<String>,
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,
@@ -75,8 +87,13 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     pub(crate) skip_missing: bool,
     /// How far requests may be out of order; what is later is decided at the latest time
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub(crate) out_of_order: Duration,
+    ///
+    /// If omitted it is 10s, and files that need more are read again with what they need
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) out_of_order: Option<Duration>,
+    /// Decide requests whose times are whole seconds at the beginning of the second; otherwise they are spread over it
+    #[arg(long)]
+    pub(crate) keep_seconds: bool,
     /// End at the first bad line
     #[arg(long)]
     pub(crate) strict: bool,
@@ -241,9 +258,10 @@ fn source(text: &str) -> Result<Source, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration =
-        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    duration.ok_or_else(|| "write a duration as 10s, 500ms or 1h 30m".to_owned())
+    let span = text.parse::<jiff::Span>().ok();
+    let duration = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| "write a duration as 10s, 500ms, 1h 30m or 1d".to_owned())
 }
 
 #[cfg(test)]
@@ -260,7 +278,8 @@ mod tests {
     fn durations_have_a_unit() {
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5_400)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["10", "-1s", "x", ""] {
+        assert_eq!(["1d", "1 day", "24h"].map(duration), [const { Ok(Duration::from_secs(86_400)) }; 3]);
+        for wrong in ["10", "-1s", "x", "", "1 month"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use crate::clients::Clients;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -72,16 +73,20 @@ const LONGEST: usize = 256;
 
 /// Makes the keys of requests.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyMaker(Vec<(Part, usize)>);
+pub(crate) struct KeyMaker {
+    parts: Vec<(Part, usize)>,
+    clients: Option<Clients>,
+}
 
 impl KeyMaker {
     /// Adds the fields that keys are made of to `wanted`.
-    pub(crate) fn new(by: &By, wanted: &mut Wanted) -> Self {
+    pub(crate) fn new(by: &By, clients: Option<Clients>, wanted: &mut Wanted) -> Self {
         let field = |part: &Part| match part {
             Part::Field(field) => field.clone(),
             Part::Network { .. } => Field::Ip,
         };
-        Self(by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect())
+        let parts = by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect();
+        Self { parts, clients }
     }
 
     /// Writes the key of a request into `key`. Returns whether the request has all fields that it is counted by; in place
@@ -89,11 +94,11 @@ impl KeyMaker {
     /// space or a quote is in quotes, so that requests with different values have different keys.
     pub(crate) fn make(&self, record: &Record, key: &mut Vec<u8>) -> bool {
         key.clear();
-        if self.0.is_empty() {
+        if self.parts.is_empty() {
             key.extend_from_slice(b"all");
         }
         let mut is_complete = true;
-        for (at, (part, index)) in self.0.iter().enumerate() {
+        for (at, (part, index)) in self.parts.iter().enumerate() {
             if at > 0 {
                 key.push(b' ');
             }
@@ -101,12 +106,17 @@ impl KeyMaker {
             is_complete &= value.is_some();
             let value = value.unwrap_or(b"-");
             let begin = key.len();
+            let is_client = matches!(part, Part::Network { .. } | Part::Field(Field::Ip));
+            let found = self.clients.as_ref().filter(|_| is_client);
+            let found =
+                found.and_then(|clients| clients.client(value, record)).map(|found| found.to_string());
+            let value = found.as_ref().map_or(value, |found| found.as_bytes());
             match part {
                 Part::Network { v4, v6 } => network(value, *v4, *v6, key),
-                Part::Field(Field::Ip) => push(without_port(value), key),
+                Part::Field(Field::Ip) => client(value, key),
                 Part::Field(_) => push(value, key),
             }
-            if self.0.len() > 1 {
+            if self.parts.len() > 1 {
                 quote(key, begin);
             }
         }
@@ -154,13 +164,46 @@ fn without_port(value: &[u8]) -> &[u8] {
     }
     let end = value.iter().rposition(|byte| *byte == b':').unwrap_or(value.len());
     let address = &value[..end];
+    without_brackets(address)
+}
+
+fn without_brackets(address: &[u8]) -> &[u8] {
     address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
 }
 
-/// Reads an address. A port, and a zone as in `fe80::1%eth0`, are ignored.
+/// Reads an address. A port, brackets, and a zone as in `fe80::1%eth0`, are ignored.
 pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
-    let text = str::from_utf8(without_port(value)).ok()?;
+    let text = str::from_utf8(without_brackets(without_port(value))).ok()?;
     text.split('%').next()?.parse().ok()
+}
+
+/// Appends the client with an address, as a policy by `address` counts it: an address of IPv4, also if it is written as one
+/// of IPv6, or a network of IPv6 of 64 bits. Appends the value itself if it is not an address.
+fn client(value: &[u8], key: &mut Vec<u8>) {
+    if is_plain(value) {
+        return key.extend_from_slice(value); // as nearly all are
+    }
+    match address(value).map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => key.extend_from_slice(address.to_string().as_bytes()),
+        Some(IpAddr::V6(_)) => network(value, 32, 64, key),
+        None => push(value, key),
+    }
+}
+
+/// Whether this is an address of IPv4, without anything else.
+fn is_plain(value: &[u8]) -> bool {
+    let mut parts = 0;
+    let is_part = |part: &[u8]| {
+        parts += 1;
+        let number = match part {
+            [ones] => [b'0', b'0', *ones],
+            [tens @ b'1'..=b'9', ones] => [b'0', *tens, *ones],
+            [hundreds @ b'1'..=b'2', tens, ones] => [*hundreds, *tens, *ones],
+            _ => return false,
+        };
+        number.iter().all(u8::is_ascii_digit) && number <= *b"255"
+    };
+    value.split(|byte| *byte == b'.').all(is_part) && parts == 4
 }
 
 /// Appends the network of an address; the value itself if it is not an address.
@@ -182,7 +225,7 @@ mod tests {
     fn key(by: &str, fields: &[(&str, &str)]) -> (String, bool) {
         let by: By = by.parse().unwrap();
         let mut wanted = Wanted::time(None);
-        let maker = KeyMaker::new(&by, &mut wanted);
+        let maker = KeyMaker::new(&by, None, &mut wanted);
         let mut record = Record::default();
         record.clear(wanted.fields().len());
         for (index, field) in wanted.fields().iter().enumerate().skip(1) {
@@ -209,16 +252,50 @@ mod tests {
         assert_eq!(key("ip/24", &[("ip", "::ffff:192.0.2.7")]).0, "192.0.2.0/24");
         assert_eq!(key("ip/24", &[("ip", "client.example")]).0, "client.example");
         assert_eq!(key("ip/24", &[("ip", "fe80::1%eth0")]).0, "fe80::/64");
-        assert_eq!(key("ip", &[("ip", "fe80::1%eth0")]).0, "fe80::1%eth0");
         for (by, with_port, expected) in [
             ("ip", "192.0.2.7:5555", "192.0.2.7"),
-            ("ip", "[2001:db8::9]:443", "2001:db8::9"),
+            ("ip", "[2001:db8::9]:443", "2001:db8::/64"),
             ("ip/24", "192.0.2.7:5555", "192.0.2.0/24"),
-            ("ip", "2001:db8::9:443", "2001:db8::9:443"),
+            ("ip", "2001:db8::9:443", "2001:db8::/64"),
             ("ip", "client.example:80", "client.example:80"),
             ("user", "192.0.2.7:5555", "192.0.2.7:5555"),
         ] {
             assert_eq!(key(by, &[(by.split('/').next().unwrap(), with_port)]).0, expected);
+        }
+    }
+
+    /// As a policy by `address` counts it.
+    #[test]
+    fn a_client_has_one_key_however_its_address_is_written() {
+        let client = |ip: &str| key("ip", &[("ip", ip)]).0;
+        for ip in
+            ["192.0.2.7", "192.0.2.7:5555", "::ffff:192.0.2.7", "[::ffff:c000:207]:80", "::FFFF:C000:0207"]
+        {
+            assert_eq!(client(ip), "192.0.2.7", "{ip}");
+        }
+        for ip in ["2001:db8::9", "2001:DB8:0:0::1", "[2001:db8::9]", "[2001:db8::7]:443", "2001:db8::1%eth0"]
+        {
+            assert_eq!(client(ip), "2001:db8::/64", "{ip}");
+        }
+        assert_eq!(client("fe80::1%eth0"), "fe80::/64");
+        for ip in [
+            "192.0.2.07",
+            "192.0.2",
+            "192.0.2.256",
+            "192.0.2.7.",
+            "client.example",
+            "1.2.3.4.5",
+            "1..2.3",
+            "1.2.3.4x",
+        ] {
+            assert_eq!(client(ip), ip);
+        }
+        // Exactly what the standard library reads.
+        for number in 0..2_000 {
+            for text in [format!("1.{number}.0.9"), format!("{number}.1.2.3"), format!("1.2.3.{number:02}")] {
+                let is_address = text.parse::<std::net::Ipv4Addr>().is_ok();
+                assert_eq!(is_plain(text.as_bytes()), is_address, "{text}");
+            }
         }
     }
 

@@ -34,6 +34,7 @@
 
 mod args;
 mod by;
+mod clients;
 mod commands;
 mod compare;
 mod engine;
@@ -50,7 +51,9 @@ mod table;
 pub use by::By;
 pub use commands::run;
 pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Trips, compare, measure};
-pub use engine::{Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, Replayed, Series, Trace};
+pub use engine::{
+    Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, PolicyOutcome, Replayed, Series, Trace,
+};
 pub use field::Field;
 pub use format::Format;
 pub use input::{BadLine, LinesRead, Reading, Source, read, read_one};

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::compare::Comparison;
 use crate::engine::{KeyOutcome, MOST_WAITING, Outcome, Replayed, share};
+use crate::format::Format;
 use crate::input::LinesRead;
 use crate::suggest::Suggestion;
 use crate::table::{Table, count, number, percent, seconds, table};
@@ -18,6 +19,9 @@ pub(crate) struct Results {
     /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
     pub(crate) lines: LinesRead,
+    /// The bound with which the log was read again, since its requests were more out of order than usual.
+    #[serde(skip)]
+    pub(crate) sorted_by: Option<Duration>,
     #[serde(flatten)]
     pub(crate) replayed: Replayed,
     pub(crate) suggestions: Vec<Suggestion>,
@@ -53,9 +57,17 @@ impl Results {
         let crowded_out = replayed.crowded_out;
         if replayed.too_late > crowded_out {
             notes.push(format!(
-                "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines of all \
-                 files by time, or set a longer one",
-                count(replayed.too_late - crowded_out, "request")
+                "Out of order by more than --out-of-order: {} ({}), decided at the latest time until then; set \
+                 --out-of-order {}s, or sort the lines of all files by time",
+                count(replayed.too_late - crowded_out, "request"),
+                percent(share(replayed.too_late - crowded_out, lines.requests)),
+                replayed.late_by.div_ceil(1_000_000_000)
+            ));
+        }
+        if let Some(bound) = self.sorted_by {
+            notes.push(format!(
+                "Out of order by up to {}: the log was read twice, and its requests are decided in the order of their times",
+                seconds(Some(bound.as_secs_f64()))
             ));
         }
         if crowded_out > 0 {
@@ -94,17 +106,87 @@ impl Results {
         // Of a column, it is among its remarks.
         let has_column = |by: &String| replayed.columns.iter().any(|column| column.by == *by);
         let unidentified = replayed.unidentified.iter().filter(|(by, n)| **n > 0 && !has_column(by));
-        let skipped = replayed.skip_missing;
-        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", without_that(*n, false, skipped))));
+        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {}", self.without_that(*n, false))));
         let columns = replayed.columns.iter().map(|column| column.shortest_seconds);
         let mut periods = columns.chain(self.periods.iter().map(Duration::as_secs_f64));
-        if replayed.whole_seconds && periods.any(|period| period > 0.0 && period < SHORT) {
-            notes.push(
+        let is_short = periods.any(|period| period > 0.0 && period < SHORT);
+        match (replayed.whole_seconds, replayed.spread) {
+            (true, true) => notes.push(
+                "All times are whole seconds: the requests of each second are spread evenly over it, unless you set \
+                 --keep-seconds"
+                    .to_owned(),
+            ),
+            (true, false) if is_short => notes.push(
                 "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
                     .to_owned(),
-            );
+            ),
+            _ => {}
         }
         notes
+    }
+
+    /// What becomes of requests that do not have what is counted by.
+    fn without_that(&self, requests: u64, is_policies: bool) -> String {
+        // Lines of the combined format have no other field.
+        let has_names = self.lines.formats.iter().any(|format| *format != Format::Combined);
+        let name =
+            if has_names { "; if another field has it, name that with --ip-field or --by" } else { "" };
+        let what = match (is_policies, self.replayed.skip_missing) {
+            (true, _) => format!("shown together as one key{name}"),
+            (false, true) => "left out".to_owned(),
+            (false, false) => {
+                format!("counted together as one key{name}, or leave them out with --skip-missing")
+            }
+        };
+        format!("{} without that, {what}", count(requests, "request"))
+    }
+
+    /// Sentences about a column that are not in the summary.
+    pub(crate) fn remarks(&self, column: &Outcome) -> Vec<String> {
+        let Outcome { limits, is_policies, by, .. } = column;
+        let not_replayed = column.not_replayed.iter();
+        let mut remarks: Vec<String> =
+            not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
+        if column.unidentified > 0 {
+            let what = self.without_that(column.unidentified, *is_policies);
+            remarks.push(format!("{limits} by {by}: {what}"));
+        }
+        if column.delayed > 0 {
+            remarks.push(format!(
+                "{limits} by {by}: {} delayed, at most by {}",
+                count(column.delayed, "request"),
+                seconds(Some(column.longest_delay))
+            ));
+        }
+        if column.never > 0 {
+            remarks.push(format!(
+                "{limits} by {by}: {} never admitted, however long the wait",
+                count(column.never, "request")
+            ));
+        }
+        for policy in &column.policies {
+            let (name, of) = (&policy.name, count(policy.requests, "request"));
+            if policy.without_key > 0 {
+                remarks.push(format!(
+                    "{limits}: {} of {of} of {name} without {}; if the log has that, name the field, as with --header",
+                    number(policy.without_key),
+                    policy.key
+                ));
+            }
+            if policy.requests > 0 && policy.without_plan == Some(policy.requests) {
+                remarks.push(format!(
+                    "{limits}: none of {of} of {name} has a plan; if the log has it, name the field with --plan-field"
+                ));
+            }
+        }
+        remarks.extend(column.refused_by.iter().map(|(name, refused)| {
+            // A name has no parentheses.
+            match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
+                Some(reason) => format!("{limits}: {} refused with {reason}", count(*refused, "request")),
+                None => format!("{limits}: {name} refused {}", number(*refused)),
+            }
+        }));
+        remarks
     }
 
     /// Replaces keys by numbers. A key has the same number in all columns and proposals that count by the same.
@@ -153,48 +235,20 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
     table(2, &header, rows)
 }
 
-/// What becomes of requests that do not have what is counted by.
-fn without_that(requests: u64, is_policies: bool, skip_missing: bool) -> String {
-    let name = "as one key; if another field has it, name that with --ip-field or --by";
-    let what = match (is_policies, skip_missing) {
-        (true, _) => format!("shown together {name}"),
-        (false, true) => "left out".to_owned(),
-        (false, false) => format!("counted together {name}, or leave them out with --skip-missing"),
-    };
-    format!("{} without that, {what}", count(requests, "request"))
-}
-
-/// Sentences about a column that are not in the summary. `skip_missing` is that of the replay.
-pub(crate) fn remarks(column: &Outcome, skip_missing: bool) -> Vec<String> {
-    let Outcome { limits, is_policies, by, .. } = column;
-    let not_replayed = column.not_replayed.iter();
-    let mut remarks: Vec<String> =
-        not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
-    if column.unidentified > 0 {
-        let what = without_that(column.unidentified, *is_policies, skip_missing);
-        remarks.push(format!("{limits} by {by}: {what}"));
-    }
-    if column.delayed > 0 {
-        remarks.push(format!(
-            "{limits} by {by}: {} delayed, at most by {}",
-            count(column.delayed, "request"),
-            seconds(Some(column.longest_delay))
-        ));
-    }
-    if column.never > 0 {
-        remarks.push(format!(
-            "{limits} by {by}: {} never admitted, however long the wait",
-            count(column.never, "request")
-        ));
-    }
-    remarks.extend(column.refused_by.iter().map(|(name, refused)| {
-        // A name has no parentheses.
-        match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
-            Some(reason) => format!("{limits}: {} refused with {reason}", count(*refused, "request")),
-            None => format!("{limits}: {name} refused {}", number(*refused)),
-        }
-    }));
-    remarks
+/// A row for each policy of a configuration file.
+pub(crate) fn policies(column: &Outcome) -> Table {
+    let header = ["POLICY", "KEY", "REQUESTS", "WITHOUT KEY", "WITHOUT PLAN", "REFUSED"];
+    let rows = column.policies.iter().map(|one| {
+        vec![
+            one.name.clone(),
+            one.key.clone(),
+            number(one.requests),
+            number(one.without_key),
+            one.without_plan.map_or("-".to_owned(), number),
+            number(column.refused_by.get(&one.name).copied().unwrap_or(0)),
+        ]
+    });
+    table(2, &header, rows)
 }
 
 /// A row for each of the keys that were refused most. Peaks are those of all time if there is no period.
@@ -285,6 +339,7 @@ mod tests {
             let results = Results {
                 from: String::new(),
                 lines: LinesRead::default(),
+                sorted_by: None,
                 replayed: Replayed { too_late, crowded_out, ..replayed },
                 suggestions: Vec::new(),
                 not_suggested: Vec::new(),
@@ -292,7 +347,7 @@ mod tests {
             };
             results.notes()
         };
-        let late = "Out of order by more than --out-of-order: 2 requests, ";
+        let late = "Out of order by more than --out-of-order: 2 requests (0 %), ";
         let crowded = "Out of order within --out-of-order: 3 requests, decided at the latest time until then, because \
                        1,048,576 others waited; ";
         for (too_late, crowded_out, expected) in

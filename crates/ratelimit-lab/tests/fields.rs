@@ -69,6 +69,83 @@ fn policies_count_by_the_address_in_the_named_field() {
     assert_eq!(replay(&options, lists), (json!({"a": 1}), json!(1)));
 }
 
+/// nginx's `main` has X-Forwarded-For last.
+#[test]
+fn the_client_is_found_in_what_trusted_proxies_report() {
+    let line = |(peer, list): (&str, &str)| {
+        format!(
+            "{peer} - - [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"a \\\"b\\\"\" \"{list}\" 0.01\n"
+        )
+    };
+    let log = [
+        ("10.0.0.1", "203.0.113.9"),
+        ("10.0.0.2", "198.51.100.1, 203.0.113.9, 10.0.0.7"), // the client has forged the first one
+        ("10.0.0.1", "::ffff:203.0.113.9"),
+        ("192.0.2.7", "203.0.113.9"), // no proxy is believed that is not trusted
+        ("10.0.0.1", "-"),
+        ("10.0.0.1", "nonsense"),
+        ("10.0.0.1", "2001:db8::1"),
+    ]
+    .map(line)
+    .concat()
+    .repeat(2);
+    let options = ["--trusted-proxies", "10.0.0.0/8,2001:db8:f::1", "--forwarded-field", "after-1"];
+    let expected = [
+        json!(["10.0.0.1", 4]),
+        json!(["192.0.2.7", 2]),
+        json!(["2001:db8::/64", 2]),
+        json!(["203.0.113.9", 6]),
+    ];
+    assert_eq!(keys("ip", &options, &log), expected);
+    assert_eq!(keys("ip/24", &options, &log)[3], json!(["203.0.113.0/24", 6]));
+    // The same by policies.
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "client.trusted_proxies = [\"10.0.0.0/8\"]\n\
+                [[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/h log\"\n";
+    fs::write(&config, text).unwrap();
+    let policies = [
+        "replay",
+        "-",
+        "--json",
+        "--policies",
+        config.to_str().unwrap(),
+        "--header",
+        "x-forwarded-for=after-1",
+    ];
+    assert_eq!(lab_with(&policies, log.as_bytes()).json()["columns"][0]["refused_by"], json!({"a": 10}));
+    // The list may be the address itself, in front or by name.
+    let front = "203.0.113.9, 10.0.0.1 - - [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n\
+                 203.0.113.9 - - [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n";
+    assert_eq!(keys("ip", &options[..2], front), [json!(["203.0.113.9", 2])]);
+    assert_eq!(keys("ip", &[], &front.repeat(2)).len(), 2);
+    let named = "{\"time\":1767607200,\"ip\":\"203.0.113.9, 10.0.0.1\"}\n{\"time\":1767607200,\"ip\":\"10.0.0.1\",\"l\":\"203.0.113.9\"}\n";
+    let options = ["--trusted-proxies", "10.0.0.0/8", "--forwarded-field", "l"];
+    assert_eq!(keys("ip", &options, named), [json!(["203.0.113.9", 2])]);
+    let wrong =
+        |more: &[&str]| lab_with(&[&["replay", "-", "--limit", "1/h"], more].concat(), front.as_bytes());
+    wrong(&["--trusted-proxies", "10.0.0.0/33"]).fails(1, "--trusted-proxies");
+    wrong(&["--trusted-proxies", "10.0.0.1", "--by", "all"]).fails(1, "but nothing is counted by ip");
+    wrong(&["--forwarded-field", "after-1"]).fails(2, "--trusted-proxies");
+}
+
+#[test]
+fn fields_of_combined_lines_have_the_names_of_their_places() {
+    let log = "192.0.2.1 www.example.org - bob [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\" \"t 1\" 0.01\n\
+               192.0.2.2 www.example.org - - [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"\n"
+        .repeat(2);
+    assert_eq!(keys("after-1", &[], &log), [json!(["-", 2]), json!(["t 1", 2])]);
+    assert_eq!(keys("after-2", &[], &log), [json!(["-", 2]), json!(["0.01", 2])]);
+    assert_eq!(keys("before-2", &[], &log), [json!(["www.example.org", 4])]);
+    assert_eq!(keys("before-9", &[], &log), [json!(["-", 4])]);
+    // Then there is no other address.
+    assert_eq!(keys("ip", &["--ip-field", "after-1"], &log), [json!(["-", 2]), json!(["t 1", 2])]);
+    for name in ["after-0", "after-100", "before-x", "between-1"] {
+        lab_with(&["replay", "-", "--limit", "1/h", "--by", name], log.as_bytes())
+            .fails(1, &format!("no field of the name \"{name}\""));
+    }
+}
+
 #[test]
 fn a_field_that_cannot_have_the_address_is_an_error() {
     let run = |more: &[&str], log: &str| {

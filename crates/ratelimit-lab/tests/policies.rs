@@ -65,6 +65,99 @@ fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
     assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
 }
 
+#[test]
+fn each_policy_says_what_its_requests_lack() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    let text = r#"
+        policies:
+          - {name: key, key: "api-key:x-api-key", limit: 1/min log}
+          - {name: own, key: "header:x-tenant", limit: 1/min log, missing: exempt, routes: ["GET /own"]}
+          - {name: must, key: "header:x-tenant", limit: 9/min log, missing: refuse, routes: ["GET /must"]}
+          - {name: address, key: address, limit: 1000/min}
+          - {name: held, key: address, limit: 5 at once}
+        plans: {paid: {key: 9/min}}
+        "#;
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let line = |path: &str, more: &str| {
+        format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"path\":\"{path}\"{more}}}\n")
+    };
+    let log = [
+        line("/own", r#","t":"a","k":"1""#),
+        line("/own", r#","k":"2","p":"paid""#),
+        line("/must", ""),
+        line("/must", r#","t":"b""#),
+        line("/", ""),
+    ]
+    .concat();
+    let arguments =
+        ["replay", "-", "--policies", config, "--header", "x-api-key=k", "--header", "x-tenant=t"];
+    let result =
+        lab_with(&[&arguments[..], &["--json", "--plan-field", "p"]].concat(), log.as_bytes()).json();
+    let policy = |name: &str, key: &str, requests: u64, without_key: u64, without_plan: serde_json::Value| json!({"name": name, "key": key, "requests": requests, "without_key": without_key, "without_plan": without_plan});
+    let expected = [
+        policy("key", "api-key:x-api-key", 5, 3, json!(4)),
+        policy("own", "header:x-tenant", 2, 1, json!(null)),
+        policy("must", "header:x-tenant", 2, 1, json!(null)),
+        policy("address", "address", 5, 0, json!(null)),
+    ];
+    assert_eq!(result["columns"][0]["policies"], json!(expected));
+    let said = lab_with(&arguments, log.as_bytes()).stdout;
+    for text in [
+        "3 of 5 requests of key without api-key:x-api-key; if the log has that, name the field, as with --header",
+        "none of 5 requests of key has a plan; if the log has it, name the field with --plan-field",
+        "not replayed are policy held: 5 at once: a concurrency limit cannot be replayed",
+    ] {
+        assert!(said.contains(&format!("{config}: {text}")), "{text}: {said}");
+    }
+    let row = said.lines().find(|line| line.starts_with("key ")).unwrap();
+    // Two of those without a key: they are counted together. One more of them is refused by `must`.
+    let row: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(row, ["key", "api-key:x-api-key", "5", "3", "5", "1"], "{said}");
+    let page = lab_with(&[&["report", "-o", "-"], &arguments[1..]].concat(), log.as_bytes()).stdout;
+    assert!(page.contains("api-key:x-api-key</td>") && page.contains("Without plan"), "{page}");
+}
+
+#[test]
+fn by_ip_and_by_address_mean_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(&config, "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/min log\"\n").unwrap();
+    let addresses = [
+        "192.0.2.7",
+        "::ffff:192.0.2.7",
+        "192.0.2.7:80",
+        "[::ffff:192.0.2.7]:80",
+        "192.0.2.8",
+        "2001:db8::1",
+        "2001:db8::2",
+        "[2001:db8::3]:80",
+        "[2001:db8::3]",
+        "2001:DB8:0::4",
+        "2001:db8:0:1::1",
+    ];
+    let log = addresses.map(|ip| format!("{{\"time\":1767607200,\"ip\":\"{ip}\"}}\n")).concat();
+    let arguments = [
+        "replay",
+        "-",
+        "--json",
+        "--limit",
+        "1/min log",
+        "--by",
+        "ip",
+        "--policies",
+        config.to_str().unwrap(),
+    ];
+    let result = lab_with(&arguments, log.as_bytes()).json();
+    let counts =
+        |nth: usize| ["refused", "keys", "keys_refused"].map(|name| result["columns"][nth][name].clone());
+    assert_eq!(
+        (counts(0), counts(1)),
+        ([7, 4, 2].map(|count| json!(count)), [7, 4, 2].map(|count| json!(count)))
+    );
+}
+
 /// A log does not say whether a request had a body, unless it has its length.
 #[test]
 fn a_body_of_unknown_length_costs_what_the_policy_says() {
@@ -179,7 +272,7 @@ fn requests_that_wait_in_a_queue_come_to_their_end() {
     let log =
         |status: u16| format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"status\":{status}}}\n").repeat(5);
     let run = |status: u16| {
-        let arguments = ["replay", "-", "--json", "--policies", config];
+        let arguments = ["replay", "-", "--json", "--keep-seconds", "--policies", config];
         let result = lab_with(&arguments, log(status).as_bytes()).json();
         ["refused", "delayed", "longest_delay"].map(|name| result["columns"][0][name].clone())
     };
@@ -281,10 +374,10 @@ fn fields_that_no_request_has_are_pointed_out() {
         );
     }
     assert_eq!(said.matches("No request has").count(), 3, "{said}");
-    let json = |log: &str| lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
-    let missing = json(log)["fields_without_values"].clone();
+    let json = |log: &str| lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes());
+    let missing = json(log).json()["fields_without_values"].clone();
     assert_eq!(missing, json!(["--header x-b=g", "--plan-field p", "--provided-key tenant"]));
-    assert_eq!(json("")["fields_without_values"], json!([]));
+    assert_eq!(json("").json_of_nothing()["fields_without_values"], json!([]));
 }
 
 #[test]

@@ -157,6 +157,48 @@ fn lines_out_of_order_are_decided_in_order_within_the_bound() {
     assert_eq!(refused("0s"), (1, 1));
 }
 
+/// Apache writes a line when a request ends, with the time at which it began.
+#[test]
+fn a_file_that_is_more_out_of_order_is_read_again_with_the_bound_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let text = log(&[(0, "a"), (70, "a"), (81, "a"), (5, "a")]);
+    fs::write(&path, &text).unwrap();
+    let path = path.to_str().unwrap();
+    let refused = |file: &str, more: &[&str]| {
+        let arguments = [&["replay", file, "--json", "--limit", "2/min log"], more].concat();
+        let result = lab_with(&arguments, text.as_bytes()).json();
+        assert_eq!(
+            (&result["lines"]["requests"], &result["late_by"]),
+            (&json!(4), &json!(76_000_000_000_u64))
+        );
+        (result["columns"][0]["refused"].as_u64().unwrap(), result["too_late"].as_u64().unwrap())
+    };
+    assert_eq!(refused(path, &[]), (0, 0));
+    // Neither a pipe nor a bound that was set: then what suffices is said, and does suffice.
+    for (file, more) in [("-", &[][..]), (path, &["--out-of-order", "10s"])] {
+        assert_eq!(refused(file, more), (1, 1), "{file}");
+        let arguments = [&["replay", file, "--suggest", "1%"], more].concat();
+        let said = lab_with(&arguments, text.as_bytes()).stdout;
+        let note = "Out of order by more than --out-of-order: 1 request (25.00 %), decided at the latest time until then; set \
+                    --out-of-order 76s, or";
+        assert!(said.contains(note), "{said}");
+        // A quarter of the requests in a burst that is not in the log is nothing to propose a limit from.
+        assert!(said.contains("Not proposed: too many requests were decided at another time"), "{said}");
+        assert!(!said.contains("At most 1%"), "{said}");
+    }
+    for bound in ["76s", "1d"] {
+        assert_eq!(refused("-", &["--out-of-order", bound]), (0, 0));
+    }
+    let said = lab(&["replay", path, "--suggest", "1%"]).stdout;
+    assert!(
+        said.contains("Out of order by up to 76 s: the log was read twice") && said.contains("At most 1%"),
+        "{said}"
+    );
+    let compared = lab(&["compare", path, "--json"]).json();
+    assert_eq!(compared["too_late"], 0);
+}
+
 #[test]
 fn costs_come_from_a_field() {
     let text = "{\"time\":1767607200,\"ip\":\"a\",\"bytes\":600}\n{\"time\":1767607201,\"ip\":\"a\",\"bytes\":600}\n\
@@ -269,7 +311,40 @@ fn whole_seconds_are_pointed_out_where_they_matter() {
     let text = log(&[(0, "a"), (1, "a")]);
     assert!(says("10/s", &text) && !says("10/min", &text) && !says("10/s", ""));
     assert!(says("1000/h; 10/s", &text), "the shorter one matters");
+    let said = lab_with(&["replay", "-", "--limit", "10/min"], log(&[(0, "a"), (0, "a")]).as_bytes()).stdout;
+    assert!(
+        said.contains("the requests of each second are spread evenly over it, unless you set --keep-seconds"),
+        "{said}"
+    );
     assert!(!says("10/s", "{\"time\":1767607200,\"ip\":\"a\"}\n{\"time\":1767607200.5,\"ip\":\"a\"}\n"));
+}
+
+/// The same traffic in microseconds is the truth.
+#[test]
+fn requests_of_a_whole_second_are_decided_nearly_as_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    for (model, limit) in [
+        ("poisson", "10/s"),
+        ("zipf", "10/s"),
+        ("zipf", "5/s log"),
+        ("zipf", "10/s burst 2"),
+        ("diurnal", "5/s log"),
+    ] {
+        let refused = |format: &str, more: &[&str]| {
+            let model = ["--model", model, "--requests", "20000", "--keys", "20", "--rate", "150"];
+            let path = folder.path().join(format);
+            let text = lab(&[&["generate", "--format", format], &model[..]].concat()).stdout;
+            fs::write(&path, text).unwrap();
+            let arguments = ["replay", path.to_str().unwrap(), "--json", "--limit", limit];
+            let result = lab(&[&arguments[..], more].concat()).json();
+            (result["columns"][0]["refused"].as_u64().unwrap(), result["spread"].as_bool().unwrap())
+        };
+        let ((truth, _), (spread, is_spread)) = (refused("json", &[]), refused("combined", &[]));
+        let (kept, is_kept) = refused("combined", &["--keep-seconds"]);
+        assert!(is_spread && !is_kept);
+        let (far, near) = (kept.abs_diff(truth), spread.abs_diff(truth));
+        assert!(far > 100 && near * 4 < far, "{model} {limit}: {truth}, spread {spread}, kept {kept}");
+    }
 }
 
 #[test]
@@ -301,10 +376,65 @@ fn a_hundred_thousand_keys_that_appear_once_are_admitted() {
 
 #[test]
 fn an_empty_log_has_no_requests() {
-    let result = lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], b"").json();
+    let result =
+        lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], b"").json_of_nothing();
     assert_eq!((&result["first"], &result["columns"][0]["requests"]), (&json!(null), &json!(0)));
     let ran = lab_with(&["replay", "-", "--limit", "1/min"], b"\n\n");
-    assert!(ran.code == 0 && ran.stdout.starts_with("0 requests in 2 lines of standard input"), "{ran:?}");
+    assert!(ran.code == 1 && ran.stdout.starts_with("0 requests in 2 lines of standard input"), "{ran:?}");
+    assert_eq!(ran.stderr, "error: standard input: no request was read; 0 bad lines are left out\n");
+}
+
+#[test]
+fn a_log_of_which_nearly_nothing_was_read_is_an_error_after_the_results() {
+    let line = log(&[(0, "a")]);
+    for (bad, code) in [(0, 0), (9, 0), (10, 1), (1_000, 1)] {
+        let text = line.clone() + &"nonsense\n".repeat(bad);
+        for arguments in [
+            &["replay", "-", "--limit", "1/min"][..],
+            &["report", "-", "-o", "-", "--limit", "1/min"],
+            &["compare", "-", "--limit", "1/min"],
+        ] {
+            if arguments[0] == "compare" && bad != 10 {
+                continue; // it takes seconds
+            }
+            let ran = lab_with(arguments, text.as_bytes());
+            assert_eq!(ran.code, code, "{bad} {arguments:?}: {ran:?}");
+            assert!(ran.stdout.contains("1 request"), "{ran:?}");
+            let said = format!("nearly nothing was read: 1 request, and {} left out", count(bad));
+            assert_eq!(ran.stderr.contains(&said), code == 1, "{ran:?}");
+        }
+    }
+    fn count(bad: usize) -> String {
+        if bad == 1_000 { "1,000 bad lines".to_owned() } else { format!("{bad} bad lines") }
+    }
+    let array = format!("[\n{}]\n", "{\"time\":1767607200,\"ip\":\"192.0.2.1\"},\n".repeat(40));
+    lab_with(&["replay", "-", "--limit", "1/min"], array.as_bytes())
+        .fails(1, "standard input: it is an array of JSON: write each of its objects on a line, as with `jq -c '.[]' FILE");
+}
+
+#[test]
+fn advice_on_fields_is_not_of_options_that_are_set_or_cannot_work() {
+    let run = |arguments: &[&str], text: &str| {
+        let ran = lab_with(&[&["replay", "-", "--limit", "1/min"], arguments].concat(), text.as_bytes());
+        ran.stdout + &ran.stderr
+    };
+    let at = ["--time-field", "at"];
+    let json = "{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n";
+    let said = run(&at, json);
+    assert!(said.contains("there is no time in the field that --time-field names"), "{said}");
+    let said = run(&at, "time,ip\n1767607200,192.0.2.1\n");
+    assert!(said.contains("the first line has no CSV column \"at\", which --time-field names"), "{said}");
+    let said = run(&["--format", "csv"], "when,ip\n1767607200,192.0.2.1\n");
+    assert!(
+        said.contains("the first line does not name a CSV column with the time; set --time-field"),
+        "{said}"
+    );
+    let advice = "if another field has it, name that with --ip-field or --by";
+    let said = run(&["--by", "user"], json);
+    assert!(said.contains(advice), "{said}");
+    let said = run(&["--by", "user"], &log(&[(0, "192.0.2.1")]));
+    let rest = "1 request without that, counted together as one key, or leave them out with --skip-missing\n";
+    assert!(said.contains(rest) && !said.contains(advice), "{said}");
 }
 
 #[test]
@@ -323,7 +453,7 @@ fn mistakes_are_explained() {
     lab(&["replay", "--limit", "5/s", "--time-field", "at"]).fails(2, "<FILE>");
     run(&["--suggest", "1"]).fails(2, "write a share as");
     run(&["--suggest", "100%"]).fails(2, "a share is below 100%");
-    run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a column with the time");
+    run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a CSV column with the time");
     run(&["--policies", "missing.toml"]).fails(1, "missing.toml: cannot be read");
     lab(&["replay", "missing.log", "--limit", "5/s"]).fails(1, "missing.log: cannot be opened");
     lab_with(&["replay", "-", "--limit", "5/s", "--strict"], (line.clone() + "x\n").as_bytes())

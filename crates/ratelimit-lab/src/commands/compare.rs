@@ -3,11 +3,11 @@
 use ratelimit_core::Limit;
 use serde::Serialize;
 
-use super::log::{self, Log};
+use super::log::{self, Log, Replay};
 use super::output::{print, print_json};
 use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, can_be_compared, compare};
-use crate::engine::{Engine, Plan, Replayed};
+use crate::engine::{Plan, Replayed};
 use crate::input::LinesRead;
 use crate::results::{Results, decisions};
 use crate::table::{count, seconds, table};
@@ -31,17 +31,17 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
         by: vec![args.by.clone()],
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
-        out_of_order: args.log.out_of_order,
+        trusted_proxies: args.log.trusted_proxies.clone(),
+        forwarded_field: args.log.forwarded_field.clone(),
+        keep_seconds: args.log.keep_seconds,
         keep_trace: true,
         ..Plan::default()
     };
-    let mut wanted = log::wanted(&args.log);
-    let mut engine = Engine::new(&plan, &mut wanted)?;
-    let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
-    let (replayed, traces) = engine.finish(0)?;
+    let Replay { log, replayed, traces, sorted_by } = log::replay(&args.log, plan, 0)?;
     let results = Results {
-        from,
-        lines,
+        from: log.from,
+        lines: log.lines,
+        sorted_by,
         replayed,
         suggestions: Vec::new(),
         not_suggested: Vec::new(),
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
             print(&format!("{requests} of {keys} ({by}) in {}\n{notes}\n{tables}\n", results.from))?;
         }
     }
-    Ok(())
+    Log::check(&results.lines, &results.from)
 }
 
 /// A table of the decisions of each algorithm, and one of what they cost.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::LogArgs;
+use crate::engine::{Engine, Plan, Replayed, Trace};
 use crate::field::Field;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
-use crate::table::number;
+use crate::table::{count, number};
 
 /// What was read, and from where.
 pub(crate) struct Log {
@@ -21,13 +22,66 @@ pub(crate) struct Log {
     pub(crate) from: String,
 }
 
+/// A log that was replayed.
+pub(crate) struct Replay {
+    pub(crate) log: Log,
+    pub(crate) replayed: Replayed,
+    pub(crate) traces: Vec<Trace>,
+    /// If the log was read again because its requests were more out of order than usual: the bound with which it was.
+    pub(crate) sorted_by: Option<Duration>,
+}
+
+/// The bound on how far requests may be out of order, unless the arguments set one.
+const USUAL: Duration = Duration::from_secs(10);
+
+/// Replays the requests of the log against this plan, with at most `top` keys for each column. If they are more out of order
+/// than usual, and the arguments set no bound, files are read again with the bound that they need.
+pub(super) fn replay(args: &LogArgs, plan: Plan, top: usize) -> anyhow::Result<Replay> {
+    let mut plan = Plan { out_of_order: args.out_of_order.unwrap_or(USUAL), ..plan };
+    let first = replay_once(args, &plan, top)?;
+    let can_be_read_again = args.files.iter().all(|source| source.size().is_some());
+    if args.out_of_order.is_some() || first.replayed.too_late == 0 || !can_be_read_again {
+        return Ok(first);
+    }
+    let bound = Duration::from_nanos(first.replayed.late_by);
+    drop(first); // before as much memory is used again
+    plan.out_of_order = bound;
+    Ok(Replay { sorted_by: Some(bound), ..replay_once(args, &plan, top)? })
+}
+
+fn replay_once(args: &LogArgs, plan: &Plan, top: usize) -> anyhow::Result<Replay> {
+    let mut wanted = wanted(args);
+    let mut engine = Engine::new(plan, &mut wanted)?;
+    let log = each(args, wanted, |record| engine.add(record))?;
+    let (replayed, traces) = engine.finish(top)?;
+    Ok(Replay { log, replayed, traces, sorted_by: None })
+}
+
+impl Log {
+    /// Checks, after the results were shown, that they are those of the log.
+    ///
+    /// # Errors
+    /// If no request was read, or if fewer than one line in ten that is not empty was one.
+    pub(crate) fn check(lines: &LinesRead, from: &str) -> anyhow::Result<()> {
+        let what = (count(lines.requests, "request"), count(lines.bad, "bad line"));
+        anyhow::ensure!(lines.requests > 0, "{from}: no request was read; {} are left out", what.1);
+        anyhow::ensure!(
+            lines.bad <= lines.requests.saturating_mul(9),
+            "{from}: nearly nothing was read: {}, and {} left out",
+            what.0,
+            what.1
+        );
+        Ok(())
+    }
+}
+
 /// The fields that are named by themselves.
-pub(crate) fn wanted(args: &LogArgs) -> Wanted {
+fn wanted(args: &LogArgs) -> Wanted {
     Wanted::time(args.time_field.as_deref()).with_ip(args.ip_field.as_deref())
 }
 
 /// Reads the logs, or generates one if there are no files, and calls `each` for each request.
-pub(crate) fn each(
+fn each(
     args: &LogArgs,
     wanted: Wanted,
     mut each: impl FnMut(&Record) -> anyhow::Result<()>,
@@ -35,6 +89,10 @@ pub(crate) fn each(
     anyhow::ensure!(
         args.ip_field.is_none() || wanted.fields().contains(&Field::Ip),
         "--ip-field is for the client's address, but nothing is counted by ip"
+    );
+    anyhow::ensure!(
+        args.trusted_proxies.is_empty() || wanted.fields().contains(&Field::Ip),
+        "--trusted-proxies is for the client's address, but nothing is counted by ip"
     );
     let mut reading = Reading { wanted, format: args.format, strict: args.strict };
     if args.files.is_empty() {

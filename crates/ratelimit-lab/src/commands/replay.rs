@@ -2,18 +2,22 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{Limit, Limits};
 
-use super::log::{self, Log};
+use super::log::{self, Log, Replay};
 use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
-use crate::engine::{Engine, Plan, Trace};
-use crate::results::{Results, hits, keys, keys_hit, remarks, summary};
+use crate::engine::{Plan, Trace};
+use crate::results::{Results, hits, keys, keys_hit, policies, summary};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
+
+/// Nothing is proposed if more than one in this many requests was decided at another time than its own.
+const MOVED: u64 = 1_000;
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     args.csv.as_deref().map_or(Ok(()), check_writable)?;
@@ -21,7 +25,8 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.csv {
         write_csv(path, &results).with_context(|| format!("{}: cannot be written", path.display()))?;
     }
-    if args.json { print_json(&results) } else { print(&text(&results)?) }
+    if args.json { print_json(&results) } else { print(&text(&results)?) }?;
+    Log::check(&results.lines, &results.from)
 }
 
 /// Replays the requests. The traces are empty unless `keep_trace` or `--suggest` needs them.
@@ -58,19 +63,24 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         plan_field: args.plan_field.clone(),
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
-        out_of_order: args.log.out_of_order,
+        out_of_order: Duration::ZERO, // set from the arguments
+        trusted_proxies: args.log.trusted_proxies.clone(),
+        forwarded_field: args.log.forwarded_field.clone(),
+        keep_seconds: args.log.keep_seconds,
         keep_trace: keep_trace || args.suggest.is_some(),
     };
-    let mut wanted = log::wanted(&args.log);
-    let mut engine = Engine::new(&plan, &mut wanted)?;
-    let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
-    let (replayed, traces) = engine.finish(args.top)?;
+    let Replay { log, replayed, traces, sorted_by } = log::replay(&args.log, plan, args.top)?;
     let (suggestions, not_suggested) = match args.suggest {
+        // Requests that were moved to another time are bursts that the log does not have.
+        Some(_) if replayed.too_late > log.lines.requests / MOVED => {
+            (Vec::new(), vec!["too many requests were decided at another time than their own".to_owned()])
+        }
         Some(share) => suggestions(&searched, &traces, share, args.top),
         None => Default::default(),
     };
     let periods = searched.iter().map(Limit::period).collect();
-    Ok((Results { from, lines, replayed, suggestions, not_suggested, periods }, traces))
+    let Log { lines, from } = log;
+    Ok((Results { from, lines, sorted_by, replayed, suggestions, not_suggested, periods }, traces))
 }
 
 /// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute
@@ -149,7 +159,10 @@ fn text(results: &Results) -> Result<String, std::fmt::Error> {
         writeln!(text, "\n{}", summary(&replayed.columns))?;
     }
     for column in &replayed.columns {
-        remarks(column, replayed.skip_missing).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
+        results.remarks(column).iter().try_for_each(|remark| writeln!(text, "{remark}"))?;
+        if !column.policies.is_empty() {
+            writeln!(text, "\n{}", policies(column))?;
+        }
         if !column.top.is_empty() {
             writeln!(text, "\nRefused most: {} by {}", column.limits, column.by)?;
             writeln!(text, "{}", keys(&column.top, column.peak_seconds))?;

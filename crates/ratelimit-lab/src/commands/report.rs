@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use ratelimit_core::Limits;
 
+use super::log::Log;
 use super::output::{check_writable, print};
 use super::replay::replay;
 use crate::args::ReportArgs;
@@ -37,10 +38,12 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     };
     let html = page.html()?;
     if is_stdout {
-        return print(&html);
+        print(&html)?;
+    } else {
+        std::fs::write(path, &html).with_context(|| format!("{}: cannot be written", path.display()))?;
+        print(&format!("{}: {} bytes\n", path.display(), number(html.len() as u64)))?;
     }
-    std::fs::write(path, &html).with_context(|| format!("{}: cannot be written", path.display()))?;
-    print(&format!("{}: {} bytes\n", path.display(), number(html.len() as u64)))
+    Log::check(&page.results.lines, &page.results.from)
 }
 
 /// The command line of this process, quoted for a shell, so that a reader can run it again.

@@ -113,6 +113,7 @@ impl Column {
         refused.truncate(top);
         let top = refused.into_iter().map(|(number, counts)| counts.outcome(keys.get(number)));
         Outcome {
+            policies: self.decider.policies(),
             by,
             unidentified,
             keys: self.keys.iter().filter(|counts| counts.requests > 0).count() as u64,

@@ -7,6 +7,7 @@ use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::layer::{HttpRequest, Layered};
 use super::limits::can_be_replayed;
+use super::policies::PolicyOutcome;
 
 /// Decides requests as a service would, at the time of the clock.
 pub(crate) enum Decider {
@@ -22,6 +23,14 @@ impl Decider {
     pub(crate) fn limiter(limits: Limits, clock: ReplayClock) -> anyhow::Result<Self> {
         can_be_replayed(&limits)?;
         Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))
+    }
+
+    /// The policies of a configuration file.
+    pub(crate) fn policies(self) -> Vec<PolicyOutcome> {
+        match self {
+            Self::Limiter(_) => Vec::new(),
+            Self::Layer(layer) => layer.counts.into_outcomes(),
+        }
     }
 
     #[inline]

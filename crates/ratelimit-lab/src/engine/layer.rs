@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use ratelimit_core::RateLimiter;
+use ratelimit_core::{Limit, RateLimiter};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
-use ratelimit_tower::{PeerAddress, RateLimit, RateLimitLayer, Reason, Refusal};
+use ratelimit_tower::{Head, PeerAddress, Policy, RateLimit, RateLimitLayer, Reason, Refusal};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
 use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::limits::{can_be_replayed, shortest};
+use super::policies::PolicyCounts;
 use super::provided::ProvidedKeys;
 use crate::by::address;
 use crate::field::Field;
@@ -36,28 +37,31 @@ pub(crate) struct Layered {
     pub(crate) shortest: Duration,
     /// The parts of the file that are not replayed, as text for people.
     pub(crate) not_replayed: Vec<String>,
+    pub(super) counts: PolicyCounts,
 }
 
 impl Layered {
     /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
     /// # Errors
-    /// If a policy has a concurrency limit, for the requests of a plan or for those without one, or if it counts by route.
+    /// If no policy is left without those that a log does not tell enough for: they have a concurrency limit, for the requests
+    /// of a plan or for those without one, or count by route.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
+        let mut left_out = Vec::new();
         for policy in config.policies().each() {
-            let source = policy.source().to_string();
-            anyhow::ensure!(
-                !source.split(' ').any(|word| word == "path-template"),
-                "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
-                 place of `path-template`",
-                policy.name()
-            );
-            let plans = std::iter::once(None).chain(config.plans().map(Some));
-            for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
-                can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
-                all.extend(limits.iter());
-            }
+            let limits = match limits_of(policy, config) {
+                Ok(limits) => limits,
+                Err(error) => {
+                    left_out.push(policy.name());
+                    if left_out.len() == config.policies().each().len() {
+                        return Err(error);
+                    }
+                    not_replayed.push(format!("{error:#}"));
+                    continue;
+                }
+            };
+            all.extend(limits);
             if policy.settles().is_some() {
                 not_replayed.push(format!(
                     "the true costs of {}, which are not in a log: a request costs what `unsettled` says, by default the estimate",
@@ -65,14 +69,22 @@ impl Layered {
                 ));
             }
         }
-        let policies = config.policies().clone();
+        let policies = config.policies().clone().retain(|policy| !left_out.contains(&policy.name()));
+        let counts = PolicyCounts::new(&policies, config)?;
         let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
         let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
         let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
-        Ok(Self { service: layer.layer(Logged), clock, shortest: shortest(all.into_iter()), not_replayed })
+        Ok(Self {
+            service: layer.layer(Logged),
+            clock,
+            shortest: shortest(all.into_iter()),
+            not_replayed,
+            counts,
+        })
     }
 
     pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
+        self.counts.add(&Head::of(&request));
         let response = pin!(self.service.call(request));
         match response.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(mut response)) => {
@@ -85,6 +97,27 @@ impl Layered {
             Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
         }
     }
+}
+
+/// All limits of a policy, with each plan and without one.
+///
+/// # Errors
+/// If a log does not tell enough to replay the policy.
+fn limits_of<'c>(policy: &Policy, config: &'c Config) -> anyhow::Result<Vec<&'c Limit>> {
+    let source = policy.source().to_string();
+    anyhow::ensure!(
+        !source.split(' ').any(|word| word == "path-template"),
+        "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
+         place of `path-template`",
+        policy.name()
+    );
+    let mut all = Vec::new();
+    let plans = std::iter::once(None).chain(config.plans().map(Some));
+    for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
+        can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
+        all.extend(limits.iter());
+    }
+    Ok(all)
 }
 
 /// The response to a refused request, with the decision as an extension.

@@ -9,9 +9,11 @@ mod keys;
 mod layer;
 mod limits;
 mod outcome;
+mod policies;
 mod provided;
 mod reorder;
 mod series;
+mod spread;
 mod trace;
 mod waits;
 
@@ -25,6 +27,7 @@ use ratelimit_tower::config::ConfigFile;
 use serde::Serialize;
 
 use crate::by::{By, KeyMaker};
+use crate::clients::Clients;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 use column::Column;
@@ -34,11 +37,13 @@ use layer::{Layered, RequestMaker};
 use limits::shortest;
 use provided::ProvidedKeys;
 use reorder::Reorder;
+use spread::Spread;
 
 pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Outcome};
+pub use policies::PolicyOutcome;
 pub(crate) use reorder::MOST as MOST_WAITING;
 pub use series::{Bucket, Series};
 pub use trace::Trace;
@@ -52,6 +57,10 @@ pub struct Plan {
     pub limits: Vec<Limits>,
     /// What to count by: at most [`MOST_BY`] elements. If it is empty, requests are counted by `ip`.
     pub by: Vec<By>,
+    /// The networks of proxies that are believed what they report about clients, for `by`; policies name their own.
+    pub trusted_proxies: Vec<String>,
+    /// The field with what they report, a list of addresses as in `X-Forwarded-For`.
+    pub forwarded_field: Option<String>,
     /// The configuration file of an HTTP layer, as one more column.
     pub policies: Option<PathBuf>,
     /// Whether policies in shadow refuse, too.
@@ -71,6 +80,9 @@ pub struct Plan {
     /// How far requests may be out of order. Those that are more are decided at the latest time until then, and
     /// [counted](Replayed::too_late).
     pub out_of_order: Duration,
+    /// Whether requests whose times are whole seconds are decided at the beginning of the second. Otherwise those of each second
+    /// are spread evenly over it, since they did not come all at once.
+    pub keep_seconds: bool,
     /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
     pub keep_trace: bool,
 }
@@ -87,6 +99,7 @@ pub struct Engine {
     columns: Vec<Column>,
     clock: ReplayClock,
     reorder: Reorder<Waiting>,
+    spread: Spread<Waiting>,
     traces: Vec<Trace>,
     first: Option<Timestamp>,
     last: Timestamp,
@@ -118,6 +131,8 @@ pub struct Replayed {
     /// Those of them that were not more out of order than [`Plan::out_of_order`]: a later one had been decided because
     /// 1,048,576 others waited.
     pub crowded_out: u64,
+    /// By how many nanoseconds the latest request was late: an [`out_of_order`](Plan::out_of_order) of this length suffices.
+    pub late_by: u64,
     /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
     /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
@@ -136,6 +151,8 @@ pub struct Replayed {
     pub fields_without_values: Vec<String>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
+    /// Whether requests of the same whole second were spread over it.
+    pub spread: bool,
     /// The columns.
     pub columns: Vec<Outcome>,
 }
@@ -154,8 +171,9 @@ impl Engine {
         );
         let clock = ReplayClock::default();
         let by = if plan.by.is_empty() { vec![By::default()] } else { plan.by.clone() };
+        let clients = Clients::new(wanted, &plan.trusted_proxies, plan.forwarded_field.as_deref())?;
         let makers = by.into_iter().map(|by| {
-            let maker = KeyMaker::new(&by, wanted);
+            let maker = KeyMaker::new(&by, clients.clone(), wanted);
             (by, maker, Keys::default())
         });
         let makers: Vec<_> = makers.collect();
@@ -197,6 +215,7 @@ impl Engine {
             columns,
             clock,
             reorder: Reorder::new(plan.out_of_order),
+            spread: Spread::new(plan.keep_seconds),
             traces,
             makers,
             first: None,
@@ -227,6 +246,16 @@ impl Engine {
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
         self.reorder.push(record.time, Waiting { cost, keys, record: kept });
         while let Some((time, request)) = self.reorder.next() {
+            self.put_in_order(time, request)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a request in the order of their times.
+    fn put_in_order(&mut self, time: Timestamp, request: Waiting) -> anyhow::Result<()> {
+        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
+        self.spread.push(time, request);
+        while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
         Ok(())
@@ -236,7 +265,6 @@ impl Engine {
         self.clock.set(time);
         self.first.get_or_insert(time);
         self.last = time;
-        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
         for (trace, (number, is_complete)) in self.traces.iter_mut().zip(request.keys) {
             if is_complete || !self.skip_missing {
                 trace.add(time, number, request.cost);
@@ -264,6 +292,10 @@ impl Engine {
     /// Like [`add`](Self::add).
     pub fn finish(mut self, top: usize) -> anyhow::Result<(Replayed, Vec<Trace>)> {
         while let Some((time, request)) = self.reorder.take() {
+            self.put_in_order(time, request)?;
+        }
+        self.spread.end();
+        while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
         let outcomes = self.columns.into_iter().filter_map(|column| {
@@ -280,6 +312,7 @@ impl Engine {
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
             crowded_out: self.reorder.crowded_out,
+            late_by: self.reorder.late_by,
             without_cost: self.without_cost,
             unidentified: unidentified.collect(),
             skip_missing: self.skip_missing,
@@ -289,6 +322,7 @@ impl Engine {
             without_plan: assumed.plans,
             fields_without_values,
             whole_seconds: self.first.is_some() && !self.has_fractions,
+            spread: self.spread.has_moved,
             columns: outcomes.collect(),
         };
         let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::policies::PolicyOutcome;
 use super::series::Series;
 
 /// What one column of limits would have done to the requests.
@@ -47,6 +48,8 @@ pub struct Outcome {
     pub shortest_seconds: f64,
     /// The parts of a configuration file that are not replayed, as text for people.
     pub not_replayed: Vec<String>,
+    /// The policies of a configuration file that are replayed.
+    pub policies: Vec<PolicyOutcome>,
     /// How many requests each limit of a configuration file refused, by its name, and how many were refused for each other
     /// reason: `(403: ...)`, that is the status and the reason in parentheses.
     pub refused_by: BTreeMap<String, u64>,

@@ -24,6 +24,8 @@ pub(crate) struct Reorder<T> {
     pub(crate) too_late: u64,
     /// Those of them within the bound: a later one was decided only because no more could wait.
     pub(crate) crowded_out: u64,
+    /// How long before the newest request until then the latest one was, in nanoseconds.
+    pub(crate) late_by: u64,
 }
 
 impl<T> Reorder<T> {
@@ -37,6 +39,7 @@ impl<T> Reorder<T> {
             count: 0,
             too_late: 0,
             crowded_out: 0,
+            late_by: 0,
         }
     }
 
@@ -46,6 +49,7 @@ impl<T> Reorder<T> {
             self.too_late += 1;
             self.crowded_out += u64::from(time + self.bound >= self.newest);
         }
+        self.late_by = self.late_by.max(self.newest.as_nanos().saturating_sub(time.as_nanos()));
         self.newest = self.newest.max(time);
         self.count += 1;
         if self.sorted.back().is_none_or(|(last, _)| *last <= time) {
@@ -126,6 +130,21 @@ mod tests {
         sorted.sort_unstable();
         assert_eq!((sorted, too_late), (decided.to_vec(), 2));
         assert!(order.is_sorted_by_key(|(second, _)| *second), "{order:?}");
+    }
+
+    #[test]
+    fn a_bound_as_long_as_the_latest_was_late_suffices() {
+        let requests = [(100, 'a'), (111, 'b'), (122, 'c'), (75, 'd'), (50, 'e'), (123, 'f')];
+        let late_by = |bound: u64| {
+            let mut reorder = Reorder::new(Duration::from_secs(bound));
+            for (second, name) in requests {
+                reorder.push(Timestamp::from_secs(second), name);
+                while reorder.next().is_some() {}
+            }
+            reorder.late_by / 1_000_000_000
+        };
+        assert_eq!([0, 10, 72].map(late_by), [72; 3]);
+        assert_eq!([10, 72].map(|bound| order(bound, &requests).1), [2, 0]);
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! The common and combined log formats of Apache and nginx, with or without the virtual host in front.
 
+use std::collections::BTreeSet;
+
 use memchr::memchr;
 use ratelimit_core::Timestamp;
 
+use super::place::Places;
 use super::time::Times;
 use crate::by::address;
 use crate::field::Field;
@@ -13,12 +16,13 @@ use crate::record::{Record, Wanted};
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
+    (order, places): (Order, &Places),
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
-    let (front, time, rest) = split_at_time(line, times)?;
+    let (before, time, rest) = split_at_time(line, times)?;
     record.time = time;
-    let front = Front::of(front).ok_or("there is no `host ident user` before the time")?;
+    let front = Front::of(before, order).ok_or("there is no `host ident user` before the time")?;
     let mut rest = Rest(rest);
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
@@ -28,6 +32,20 @@ pub(super) fn parse(
     }
     let (referer, agent) = (rest.quoted(), rest.quoted());
     let (method, target) = split_request(request);
+    for (number, index) in &places.before {
+        let value = fields(before).nth(*number).unwrap_or_default();
+        record.set(*index, value.strip_suffix(b",").unwrap_or(value));
+    }
+    if !places.after.is_empty() {
+        let mut number = 0;
+        while let Some(value) = rest.field() {
+            let indices = places.after.iter().filter(|(own, _)| *own == number);
+            indices.for_each(|(_, index)| record.set(*index, value));
+            number += 1;
+        }
+        // A line may have fewer of them.
+        places.after.iter().for_each(|(_, index)| record.set(*index, b""));
+    }
     for (index, field) in wanted.fields().iter().enumerate() {
         let value = match field {
             Field::Ip => front.host,
@@ -43,6 +61,16 @@ pub(super) fn parse(
         record.set(index, value);
     }
     Ok(())
+}
+
+/// The fields before the time. A list of addresses is one.
+fn fields(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text.trim_ascii();
+    std::iter::from_fn(move || {
+        let (field, after) = entry(rest).unwrap_or((rest, b""));
+        rest = after.trim_ascii_start();
+        (!field.is_empty()).then_some(field)
+    })
 }
 
 /// Splits a line into the text before `[time]`, the time, and the text after it. The name of a user may contain a `[` or
@@ -64,7 +92,7 @@ fn split_at_time<'a>(
             close = open + at;
         }
         let after = line.get(close + 1..).unwrap_or_default();
-        match times.clf(line.get(open + 1..close).unwrap_or_default()) {
+        match times.in_brackets(line.get(open + 1..close).unwrap_or_default()) {
             Some(time) if after.trim_ascii_start().starts_with(b"\"") => {
                 return Ok((line.get(..open).unwrap_or_default(), time, after));
             }
@@ -80,6 +108,43 @@ pub(super) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
+/// Which of two names before `- user` is the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The second one, if it is an address or the first one has a port: the first is the virtual host.
+    #[default]
+    HostFirst,
+    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user`.
+    ClientFirst,
+}
+
+impl Order {
+    /// The order in a file with these lines. The client comes first if that is always an address, and the other is not, or
+    /// there are fewer of those.
+    pub(super) fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+        let (mut clients, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+        let mut times = Times::default();
+        for line in lines {
+            let Ok((front, ..)) = split_at_time(line, &mut times) else { continue };
+            let Some((first, rest)) = entry(front.trim_ascii()) else { continue };
+            let Some((second, third)) = entry(rest) else { continue };
+            if second == b"-" || !third.starts_with(b"- ") {
+                continue;
+            }
+            if !first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+                return Self::HostFirst;
+            }
+            clients.insert(first);
+            hosts.insert(second);
+        }
+        let has_names = hosts.iter().any(|host| address(host).is_none());
+        match !hosts.is_empty() && (has_names || hosts.len() < clients.len()) {
+            true => Self::ClientFirst,
+            false => Self::HostFirst,
+        }
+    }
+}
+
 /// The fields before the time that are used.
 struct Front<'a> {
     host: &'a [u8],
@@ -87,10 +152,16 @@ struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    fn of(text: &'a [u8]) -> Option<Self> {
+    fn of(text: &'a [u8], order: Order) -> Option<Self> {
         let text = text.trim_ascii();
-        let (first, rest) = split(text)?;
-        let (second, third) = split(rest)?;
+        let (first, rest) = entry(text)?;
+        let (second, third) = entry(rest)?;
+        if order == Order::ClientFirst
+            && second != b"-"
+            && let Some(user) = third.strip_prefix(b"- ")
+        {
+            return Some(Self { host: first, user });
+        }
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
         // almost always `-`, and a name in the third may have spaces.
         let has_port = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
@@ -100,15 +171,27 @@ impl<'a> Front<'a> {
         });
         if let Some((_, user)) = split(third)
             && second != b"-"
-            && !first.ends_with(b",")
-            && (has_port || address(second).is_some())
+            && (has_port || is_address(second))
         {
             return Some(Self { host: second, user });
         }
-        // Otherwise a collector has put something before the line, or the first field is a list of addresses.
-        let is_front = !third.is_empty() && (second == b"-" || address(first).is_some());
+        // Otherwise there is something before the line.
+        let is_front = !third.is_empty() && (second == b"-" || is_address(first));
         is_front.then_some(Self { host: first, user: third })
     }
+}
+
+/// Whether a field is an address, or a list whose first element is one.
+fn is_address(field: &[u8]) -> bool {
+    address(field.split(|byte| *byte == b',').next().unwrap_or_default()).is_some()
+}
+
+/// The first field, which may be a list with a space after each comma, as proxies write `X-Forwarded-For`; and the text
+/// behind the space after it.
+fn entry(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut spaces = memchr::memchr_iter(b' ', text);
+    let end = spaces.find(|at| at.checked_sub(1).and_then(|before| text.get(before)) != Some(&b','))?;
+    Some((text.get(..end)?, text.get(end + 1..)?))
 }
 
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -135,6 +218,11 @@ impl<'a> Rest<'a> {
             }
             from = at + 1;
         }
+    }
+
+    /// The next text between quotes, or word; `None` at the end.
+    fn field(&mut self) -> Option<&'a [u8]> {
+        self.quoted().or_else(|| Some(self.word()).filter(|word| !word.is_empty()))
     }
 
     /// The next word; empty at the end.

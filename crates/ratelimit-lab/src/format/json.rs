@@ -116,7 +116,10 @@ pub(super) fn parse(
             }
         }
     }
-    let time = record.get(Wanted::TIME).ok_or("there is no time; name its field with --time-field")?;
+    let time = record.get(Wanted::TIME).ok_or_else(|| match wanted.fields().first() {
+        Some(Field::Time) => "there is no time; name its field with --time-field",
+        _ => "there is no time in the field that --time-field names",
+    })?;
     record.time = times.any(time).ok_or(NO_TIME)?;
     Ok(())
 }

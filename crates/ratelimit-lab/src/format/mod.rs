@@ -3,15 +3,22 @@
 mod clf;
 mod csv;
 mod json;
+mod place;
 mod time;
+mod w3c;
+mod wrapper;
 
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 
 use crate::record::{Record, Wanted};
+use place::Places;
 use time::Times;
+use wrapper::{Inner, Wrapper};
 
 /// A format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Format {
     /// The common log format of Apache, also with more fields at the end, such as the combined format of Apache and nginx
     #[value(alias = "common")]
@@ -20,6 +27,8 @@ pub enum Format {
     Json,
     /// Comma-separated values (or semicolons, or tabs) under a line with the names of the columns
     Csv,
+    /// The extended log format of W3C, as IIS and CloudFront write it, under a comment `#Fields:`
+    W3c,
 }
 
 /// Reads lines of one file.
@@ -27,16 +36,19 @@ pub enum Format {
 pub(crate) struct Parser {
     wanted: Wanted,
     kind: Kind,
+    /// What is around each line.
+    wrapper: Option<Wrapper>,
     times: Times,
     found: Record,
 }
 
 #[derive(Debug)]
 enum Kind {
-    Clf,
+    Clf(clf::Order, Places),
     Json(json::Names),
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
+    W3c(Box<w3c::Columns>),
 }
 
 /// What a line is.
@@ -60,6 +72,17 @@ impl Parser {
     /// If the lines have no known format, if the combined log format cannot have a field with a wanted name, or if the
     /// header of CSV lacks one or the time.
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
+        if let Some(hint) = first.iter().find(|line| !is_blank(line)).and_then(|top| other_json(top)) {
+            bail!(hint);
+        }
+        let header = first.iter().take_while(|line| is_blank(line)).find(|line| w3c::is_header(line));
+        if let Some(header) = header.filter(|_| format.is_none_or(|format| format == Format::W3c)) {
+            return Self::of_header(header, wanted);
+        }
+        let wrapper = Wrapper::detect(first, wanted, format);
+        let inner = wrapper.clone().map(|wrapper| wrapper.take_all(first));
+        let inner: Option<Vec<&[u8]>> = inner.as_ref().map(|lines| lines.iter().map(Vec::as_slice).collect());
+        let first = inner.as_deref().unwrap_or(first);
         let mut lines = first.iter().filter(|line| !is_blank(line)).peekable();
         let format = match format {
             Some(format) => format,
@@ -72,31 +95,34 @@ impl Parser {
                     _ if is_csv => Format::Csv,
                     Some(format) => format,
                     None if lines.clone().any(|line| is_binary(line)) => bail!(
-                        "it is binary: neither text in UTF-8 nor compressed by gzip or zstd; decompress it, as in \
-                         `xz -dc FILE | ratelimit-lab replay -`"
+                        "it is binary: neither text in UTF-8, or UTF-16 with a byte order mark, nor compressed by gzip or zstd; \
+                         decompress it, as in `xz -dc FILE | ratelimit-lab replay -`"
                     ),
                     None => bail!(
                         "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
-                         the first line does not name a CSV column with the time; set --format or --time-field"
+                         {}",
+                        without_time_column(wanted, "set --format or --time-field")
                     ),
                 }
             }
         };
         let kind = match format {
             Format::Combined => {
-                if let Some(name) = wanted.fields().iter().find_map(|field| wanted.only_name(field)) {
-                    bail!(
+                let places = Places::of(wanted).map_err(|name| {
+                    anyhow::anyhow!(
                         "the combined log format has no field of the name {name:?}, only ip, user, method, path, status, bytes, \
-                         referer and agent (without `field:`)"
-                    );
-                }
-                Kind::Clf
+                         referer and agent (without `field:`); others have the names of their places: before-1 is the first field \
+                         of the line, after-1 the first one after the agent"
+                    )
+                })?;
+                Kind::Clf(clf::Order::of_lines(lines.copied()), places)
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
+            Format::W3c => bail!("it does not begin with a comment `#Fields:`, which names the columns"),
             Format::Csv => {
                 let top = lines.peek().context(NO_LINE)?;
                 let columns = csv::Columns::of_header(top, wanted)
-                    .context("its first line does not name a column with the time; set --time-field")?;
+                    .with_context(|| without_time_column(wanted, "set --time-field"))?;
                 let mut fields = wanted.fields().iter().enumerate().filter(|(index, _)| !columns.has(*index));
                 if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
                     bail!("it has no column {name:?}");
@@ -104,21 +130,67 @@ impl Parser {
                 Kind::Csv(None)
             }
         };
-        Ok(Self { wanted: wanted.clone(), kind, times: Times::default(), found: Record::default() })
+        Ok(Self { wanted: wanted.clone(), kind, wrapper, times: Times::default(), found: Record::default() })
+    }
+
+    /// A parser for the extended log format of W3C with this comment `#Fields:`.
+    fn of_header(header: &[u8], wanted: &Wanted) -> anyhow::Result<Self> {
+        let columns = w3c::Columns::of_header(header, wanted).with_context(|| {
+            let time = wanted.fields().first().and_then(|time| wanted.only_name(time));
+            time.map_or("its #Fields do not name `date` and `time`; set --time-field".to_owned(), |name| {
+                format!("its #Fields do not name {name:?}, which --time-field names")
+            })
+        })?;
+        let mut fields = wanted.fields().iter().enumerate().filter(|(index, _)| !columns.has(*index));
+        if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
+            bail!("it has no column {name:?}");
+        }
+        Ok(Self {
+            wanted: wanted.clone(),
+            kind: Kind::W3c(Box::new(columns)),
+            wrapper: None,
+            times: Times::default(),
+            found: Record::default(),
+        })
+    }
+
+    /// The format of the lines.
+    pub(crate) fn format(&self) -> Format {
+        match self.kind {
+            Kind::Clf(..) => Format::Combined,
+            Kind::Json(_) => Format::Json,
+            Kind::Csv(_) => Format::Csv,
+            Kind::W3c(_) => Format::W3c,
+        }
     }
 
     /// Reads a line into the record.
     pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
+        let Self { wanted, kind, wrapper, times, found } = self;
+        let line = match wrapper.as_mut().map_or(Inner::Bare, |wrapper| wrapper.take(line)) {
+            Inner::Line(inner) => inner,
+            Inner::Bare => line,
+            Inner::Part => return Line::Nothing,
+            Inner::TooLong => return Line::Bad("its parts are longer than a mebibyte"),
+        };
         let is_comment = is_blank(line);
-        if line.trim_ascii().is_empty() || (is_comment && matches!(self.kind, Kind::Csv(None))) {
+        if line.trim_ascii().is_empty() || (is_comment && matches!(kind, Kind::Csv(None))) {
             return Line::Nothing;
         }
-        record.clear(self.wanted.fields().len());
-        let Self { wanted, kind, times, found } = self;
+        record.clear(wanted.fields().len());
         let read = match kind {
-            Kind::Clf => clf::parse(line, wanted, times, record),
+            Kind::Clf(order, places) => clf::parse(line, wanted, (*order, places), times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
+            // A server that starts again writes its comments again, perhaps with other columns.
+            Kind::W3c(columns) if w3c::is_header(line) => match w3c::Columns::of_header(line, wanted) {
+                Some(new) => {
+                    **columns = new;
+                    return Line::Nothing;
+                }
+                None => return Line::Bad("it does not name columns with the date and the time"),
+            },
+            Kind::W3c(columns) => columns.parse(line, wanted, times, record),
             Kind::Csv(columns @ None) => {
                 *columns = csv::Columns::of_header(line, wanted).map(Box::new);
                 match columns {
@@ -135,6 +207,32 @@ impl Parser {
     }
 }
 
+/// What is wrong if the first line is no header of CSV that has the time, and what to do unless its name is wrong.
+fn without_time_column(wanted: &Wanted, otherwise: &str) -> String {
+    match wanted.only_name(&wanted.fields()[Wanted::TIME]) {
+        Some(name) => format!("the first line has no CSV column {name:?}, which --time-field names"),
+        None => format!("the first line does not name a CSV column with the time; {otherwise}"),
+    }
+}
+
+/// What to do with JSON that is not one object on each line, if this is its first line.
+fn other_json(top: &[u8]) -> Option<&'static str> {
+    match top.trim_ascii() {
+        b"{" => Some(
+            "an object of JSON has to be on one line: write each on one, as with `jq -c . FILE | ratelimit-lab replay -`",
+        ),
+        [b'[', rest @ ..] if matches!(rest.trim_ascii_start(), [] | [b'{' | b']', ..]) => Some(
+            "it is an array of JSON: write each of its objects on a line, as with `jq -c '.[]' FILE | ratelimit-lab replay -`",
+        ),
+        _ => None,
+    }
+}
+
+/// Whether a line before all requests says nothing: it is empty, or a comment other than the names of columns.
+pub(crate) fn says_nothing(line: &[u8]) -> bool {
+    is_blank(line) && !w3c::is_header(line)
+}
+
 /// Whether a line is empty or, unless it can be read as a request, a comment.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
@@ -146,7 +244,8 @@ fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
         return Some(Format::Json);
     }
     let mut record = Record::default();
-    let is_clf = clf::parse(line, wanted, &mut Times::default(), &mut record).is_ok();
+    let layout = (clf::Order::default(), &Places::default());
+    let is_clf = clf::parse(line, wanted, layout, &mut Times::default(), &mut record).is_ok();
     is_clf.then_some(Format::Combined)
 }
 

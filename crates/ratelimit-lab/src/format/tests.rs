@@ -16,11 +16,7 @@ fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), S
     for line in bytes {
         last = parser.parse(line, &mut record);
     }
-    let format = match parser.kind {
-        Kind::Clf => Format::Combined,
-        Kind::Json(_) => Format::Json,
-        Kind::Csv(_) => Format::Csv,
-    };
+    let format = parser.format();
     match last {
         Line::Request => {
             let text =
@@ -87,6 +83,23 @@ fn the_combined_format_is_read() {
     );
 }
 
+/// nginx's `[$time_iso8601]`, and Apache's `[%{%d/%b/%Y:%T}t.%{msec_frac}t %{%z}t]`.
+#[test]
+fn the_combined_format_may_have_another_time() {
+    for (time, millis) in [
+        ("2026-01-05T10:00:00+00:00", 1_767_607_200_000),
+        ("2026-01-05T10:00:00.250Z", 1_767_607_200_250),
+        ("05/Jan/2026:10:00:00.250 +0000", 1_767_607_200_250),
+    ] {
+        reads(
+            &format!(r#"192.0.2.1 - [x] [{time}] "GET /a HTTP/1.1" 200 5 "-" "curl""#),
+            Format::Combined,
+            millis,
+            ["192.0.2.1", "[x]", "GET", "/a", "200", "5", "-", "curl"],
+        );
+    }
+}
+
 #[test]
 fn a_user_may_have_any_name() {
     for user in ["[", "[admin]", "a ] b", "x [01/Jan/2020:00:00:00 +0000]", "[01/Jan/2020:00:00:00 +0000] x"]
@@ -123,6 +136,66 @@ fn a_virtual_host_is_not_the_client() {
             [ip, user, "GET", "/", "200", "5", "-", "-"],
         );
     }
+}
+
+/// Clients behind proxies must not go missing from a log that has others, too.
+#[test]
+fn a_list_of_addresses_is_one_field() {
+    for (front, ip, user) in [
+        ("203.0.113.9, 10.0.0.1 - -", "203.0.113.9, 10.0.0.1", "-"),
+        ("203.0.113.9, 10.0.0.1, 10.0.0.2 - John Smith", "203.0.113.9, 10.0.0.1, 10.0.0.2", "John Smith"),
+        ("203.0.113.9,10.0.0.1 - -", "203.0.113.9,10.0.0.1", "-"),
+        ("2001:db8::7, 10.0.0.1 - -", "2001:db8::7, 10.0.0.1", "-"),
+        ("unknown, 10.0.0.1 - -", "unknown, 10.0.0.1", "-"),
+        ("www.example.org 203.0.113.9, 10.0.0.1 - alice", "203.0.113.9, 10.0.0.1", "alice"),
+        ("www.example.org:443 203.0.113.9, 10.0.0.1 - -", "203.0.113.9, 10.0.0.1", "-"),
+    ] {
+        reads(
+            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+            Format::Combined,
+            1_767_607_200_000,
+            [ip, user, "GET", "/", "200", "5", "-", "-"],
+        );
+    }
+}
+
+/// With an address as the host that a request is for, one line alone does not tell which of the two is the client.
+#[test]
+fn whether_the_client_or_the_host_comes_first_is_decided_for_the_file() {
+    let after = r#"[05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    for (fronts, ip, user) in [
+        // nginx's `$remote_addr $host - $remote_user`.
+        (&["192.0.2.7 www.example.org - -", "192.0.2.8 198.51.100.1 - bob"][..], "192.0.2.8", "bob"),
+        (&["192.0.2.7 198.51.100.1 - -", "192.0.2.8 198.51.100.1 - John Smith"], "192.0.2.8", "John Smith"),
+        (&["192.0.2.8 www.example.org - bob"], "192.0.2.8", "bob"),
+        (&["192.0.2.7, 10.0.0.1 www.example.org - -", "192.0.2.8 198.51.100.1 - -"], "192.0.2.8", "-"),
+        // Virtual hosts, one of which is an address.
+        (&["www.example.org 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        (&["198.51.100.1 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        (&["198.51.100.1:80 192.0.2.7 - -", "198.51.100.1:80 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        // Neither.
+        (&["192.0.2.7 - -", "192.0.2.8 - 192.0.2.9 - x"], "192.0.2.8", "192.0.2.9 - x"),
+        (&["192.0.2.7 joe bob", "192.0.2.8 joe bob"], "192.0.2.8", "bob"),
+    ] {
+        let lines: Vec<String> = fronts.iter().map(|front| format!("{front} {after}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(read(&lines, &["ip", "user"]).unwrap().2, [ip, user], "{fronts:?}");
+    }
+}
+
+#[test]
+fn quotes_around_a_line_are_not_a_part_of_it() {
+    let line = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "" "say \"hi\" there""#;
+    for quoted in [
+        serde_json::to_string(line).unwrap(),
+        format!("\"{}\"", line.replace('"', "\"\"")),
+        format!("\"{line}\""),
+    ] {
+        let values = read(&[&quoted, &quoted], &["ip", "path", "agent"]).unwrap().2;
+        assert_eq!(values, ["192.0.2.1", "/a", r#"say \"hi\" there"#], "{quoted}");
+    }
+    let json = serde_json::to_string(r#"{"time":1767607200,"ip":"192.0.2.1"}"#).unwrap();
+    assert_eq!(read(&[&json], &["ip"]).unwrap().2, ["192.0.2.1"]);
 }
 
 /// A client chooses the name with which it tries to log in. With a search to the end of the line for each bracket, this takes
@@ -321,6 +394,48 @@ fn csv_is_read_by_its_header() {
 }
 
 #[test]
+fn the_extended_format_of_w3c_is_read() {
+    // IIS
+    let iis = [
+        "#Software: Microsoft Internet Information Services 10.0",
+        "#Version: 1.0",
+        "#Date: 2026-01-05 10:00:00",
+        "#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-bytes time-taken",
+        "2026-01-05 10:00:00 198.51.100.1 GET /a b=c 443 bob 192.0.2.1 curl/8+(x) https://example.org/ 200 5 15",
+    ];
+    let expected = ["192.0.2.1", "bob", "GET", "/a", "200", "5", "https://example.org/", "curl/8+(x)"];
+    let expected = expected.map(str::to_owned).to_vec();
+    assert_eq!(read(&iis, ALL), Ok((Format::W3c, 1_767_607_200_000, expected)));
+    assert_eq!(read(&iis, &["s-port", "time-taken"]).unwrap().2, ["443", "15"]);
+    // It has started again, with other columns.
+    let again = [&iis[..], &["#Fields: date time c-ip", "2026-01-05 10:00:00.250 192.0.2.2"]].concat();
+    let (_, millis, values) = read(&again, &["ip", "path"]).unwrap();
+    assert_eq!((millis, values), (1_767_607_200_250, vec!["192.0.2.2".to_owned(), "-".to_owned()]));
+    // CloudFront
+    let cloud_front = [
+        "#Version: 1.0",
+        "#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent)",
+        "2026-01-05\t10:00:00\tFRA2\t5\t2001:db8::1\tGET\td1.example\t/a\t200\t-\tcurl/8%20(x)",
+    ];
+    let expected = ["2001:db8::1", "-", "GET", "/a", "200", "5", "-", "curl/8%20(x)"];
+    let expected = expected.map(str::to_owned).to_vec();
+    assert_eq!(read(&cloud_front, ALL), Ok((Format::W3c, 1_767_607_200_000, expected)));
+    for (lines, why) in [
+        (&["#Fields: date time c-ip", "2026-01-05 10:00:00"][..], "another number of columns"),
+        (&["#Fields: date time c-ip", "2026-01-05 noon 192.0.2.1"], "are not like 2026-01-05 10:00:00"),
+        (&["#Fields: time c-ip", "10:00:00 192.0.2.1"], "do not name `date` and `time`"),
+        (
+            &["#Fields: date time c-ip", "2026-01-05 10:00:00 192.0.2.1", "#Fields: c-ip"],
+            "it does not name columns",
+        ),
+    ] {
+        let error = read(lines, &[]).unwrap_err();
+        assert!(error.contains(why), "{lines:?}: {error}");
+    }
+    assert!(read(&iis, &["tenant"]).unwrap_err().contains("it has no column \"tenant\""));
+}
+
+#[test]
 fn other_lines_are_bad_and_say_why() {
     let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
     for (line, why) in [
@@ -334,8 +449,8 @@ fn other_lines_are_bad_and_say_why() {
         let error = read(&[good, line], ALL).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
-    // What a collector puts before a line is no client, nor is the last proxy of a list.
-    for before in ["web-1  | ", "Jan 15 10:00:00 web1 nginx: ", "203.0.113.9, "] {
+    // What a collector puts before a line is no client.
+    for before in ["web-1  | ", "Jan 15 10:00:00 web1 nginx: "] {
         let error = read(&[good, &format!("{before}{good}")], ALL).unwrap_err();
         assert!(error.contains("there is no `host ident user`"), "{before}: {error}");
     }
@@ -360,11 +475,97 @@ fn other_lines_are_bad_and_say_why() {
     assert!(read(&[good, &format!("{{\"time\":{deep}")], ALL).is_err(), "no stack overflow");
 }
 
+/// A request that a server wrote, in what collectors put around it.
+#[test]
+fn requests_are_read_within_what_collectors_write() {
+    let combined = r#"192.0.2.1 - - [28/Nov/2026:02:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "say \"hi\"""#;
+    let json = r#"{"time":1795831200,"ip":"192.0.2.1","path":"/a"}"#;
+    let quoted = |line: &str| serde_json::to_string(line).unwrap();
+    let docker = |line: &str| {
+        let time = "2026-11-28T02:00:07.123456789Z";
+        format!(r#"{{"log":{},"stream":"stdout","time":"{time}"}}"#, quoted(&format!("{line}\n")))
+    };
+    let started = docker("/docker-entrypoint.sh: Configuration complete").replace("stdout", "stderr");
+    let one = |before: &str| format!(r#"{{"MESSAGE":{},"_PID":"7"}}"#, quoted(before));
+    for (line, format) in [(combined, Format::Combined), (json, Format::Json)] {
+        let text = |before: &str| format!("{before}{line}");
+        for (other, wrapped) in [
+            (&*started, docker(line)),
+            // journalctl -o json, which writes a line that is not UTF-8 as numbers, and other collectors.
+            (
+                &one("started"),
+                format!(r#"{{"__REALTIME_TIMESTAMP":"1795831207000000","MESSAGE":{}}}"#, quoted(line)),
+            ),
+            (&one("started"), format!(r#"{{"MESSAGE":{:?}}}"#, line.as_bytes())),
+            ("{}", format!(r#"{{"@timestamp":"2026-11-28T02:00:07Z","message":{}}}"#, quoted(line))),
+            ("{}", format!(r#"{{"log":{},"time":"2026-11-28T02:00:07Z"}}"#, quoted(line))),
+            ("2026-11-28T02:00:07.5Z stderr F started", text("2026-11-28T02:00:07.123456789Z stdout F ")),
+            ("2026-11-28T02:00:07.5+01:00 stderr F started", text("2026-11-28T02:00:07.1+01:00 stdout F ")),
+            ("web-1  | started", text("web-1  | ")),
+            ("db-1   | 2026-11-28T02:00:07Z started", text("web-1  | 2026-11-28T02:00:07.123Z ")),
+            ("Nov 28 02:00:07 web1 systemd[1]: Started", text("Nov 28 02:00:07 web1 nginx[77]: ")),
+            ("x", text("<190>Nov  8 02:00:07 web1 nginx: ")),
+            ("x", text("<190>Nov 28 02:00:07 nginx: ")),
+            ("x", text("2026-11-28T02:00:07.123456+00:00 web1 nginx: ")),
+            ("x", text("2026-11-28T02:00:07+0000 web1 nginx[7]: ")),
+            ("x", text("<190>1 2026-11-28T02:00:07.1Z web1 nginx 77 - - ")),
+            ("x", text("<190>1 2026-11-28T02:00:07.1Z web1 nginx 77 - [a@1 b=\"c\"] \u{feff}")),
+            ("x", text("[pod/web-5d/nginx] ")),
+            ("x", text("2026-11-28T02:00:07.1Z ")),
+        ] {
+            let read = read(&[other, &wrapped], &["ip", "path"]);
+            let expected = vec!["192.0.2.1".to_owned(), "/a".to_owned()];
+            assert_eq!(read, Ok((format, 1_795_831_200_000, expected)), "{wrapped}");
+        }
+    }
+    assert_eq!(read(&[&docker(combined)], &["agent"]).unwrap().2, [r#"say \"hi\""#]);
+}
+
+#[test]
+fn an_object_that_is_a_request_itself_is_not_taken_apart() {
+    let line = r#"{"time":1795831200,"ip":"192.0.2.9","log":"192.0.2.1 - - [28/Nov/2026:02:00:00 +0000] \"GET / HTTP/1.1\" 200 5"}"#;
+    assert_eq!(read(&[line], &["ip"]).unwrap().2, ["192.0.2.9"]);
+    // Nor is one with a field that is named.
+    let named = line.replace("\"ip\"", "\"tenant\"");
+    assert_eq!(read(&[&named], &["tenant", "path"]).unwrap().2, ["192.0.2.9", "-"]);
+    assert_eq!(read(&[&named], &["ip"]).unwrap().2, ["192.0.2.1"]);
+    let nested = named.replace("\"log\"", "\"request\":{\"client_ip\":\"192.0.2.8\"},\"log\"");
+    assert_eq!(read(&[&nested], &["ip"]).unwrap().2, ["192.0.2.8"]);
+}
+
+/// Docker and the runtimes of Kubernetes write a line of more than 16 KiB in parts.
+#[test]
+fn parts_of_a_line_are_put_together() {
+    let path = format!("/{}", "x".repeat(40_000));
+    let long = format!(r#"192.0.2.1 - - [28/Nov/2026:02:00:00 +0000] "GET {path} HTTP/1.1" 200 5"#);
+    let good = r#"192.0.2.1 - - [28/Nov/2026:02:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    let parts = [&long[..16_384], &long[16_384..32_768], &long[32_768..]];
+    let docker = |text: &str, end: &str| {
+        let text = serde_json::to_string(&format!("{text}{end}")).unwrap();
+        format!(r#"{{"log":{text},"stream":"stdout","time":"x"}}"#)
+    };
+    let other = r#"{"log":"of another stream\n","stream":"stderr","time":"x"}"#.to_owned();
+    let cri = |text: &str, tag: &str| format!("2026-11-28T02:00:07.5Z stdout {tag} {text}");
+    for lines in [
+        vec![docker(good, "\n"), docker(parts[0], ""), other, docker(parts[1], ""), docker(parts[2], "\n")],
+        vec![cri(good, "F"), cri(parts[0], "P"), cri(parts[1], "P"), cri(parts[2], "F")],
+    ] {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        assert_eq!(read(&lines, &["path"]).unwrap().2[0], path);
+        // What has no end is bounded.
+        let endless = [vec![lines[0]], vec![lines[1]; LONGEST / 16_384]].concat();
+        assert_eq!(read(&endless, &["path"]).unwrap_err(), "its parts are longer than a mebibyte");
+    }
+}
+
 #[test]
 fn unknown_formats_and_fields_are_errors() {
     for (lines, fields, why) in [
         (&["hello"][..], &[][..], "cannot tell its format"),
         (&["\0\x01binary"], &[], "binary"),
+        (&["[", r#"{"time":1},"#, r#"{"time":2}"#, "]"], &[], "jq -c '.[]'"),
+        (&[r#" [ {"time":1}, {"time":2}]"#], &[], "jq -c '.[]'"),
+        (&["{", r#""time":1"#, "}"], &[], "jq -c . FILE"),
         (&[""], &[], "first lines are empty"),
         (
             &[r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#],

@@ -32,12 +32,30 @@ impl Times {
         }
     }
 
-    /// Reads `10/Oct/2000:13:55:36 -0700`.
+    /// Reads the time between the brackets of the common log format, which may also be of RFC 3339, as nginx's `$time_iso8601`.
+    pub(crate) fn in_brackets(&mut self, text: &[u8]) -> Option<Timestamp> {
+        match text {
+            [_, _, b'/', ..] => self.clf(text),
+            [_, _, _, _, b'-', ..] => {
+                let instant = RFC3339.parse_timestamp(text).ok()?;
+                u64::try_from(instant.as_nanosecond()).ok().and_then(in_range)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads `10/Oct/2000:13:55:36 -0700`, also with a fraction of the second, `13:55:36.250`.
     pub(crate) fn clf(&mut self, text: &[u8]) -> Option<Timestamp> {
         let (date, rest) = text.split_first_chunk::<11>()?;
-        let [b':', h1, h0, b':', m1, m0, b':', s1, s0, b' ', sign, zh1, zh0, zm1, zm0] = rest else {
-            return None;
+        let [b':', h1, h0, b':', m1, m0, b':', s1, s0, rest @ ..] = rest else { return None };
+        let (fraction, zone) = match rest {
+            [b'.', rest @ ..] => {
+                let (digits, zone) = rest.split_at(memchr::memchr(b' ', rest)?);
+                (fraction(digits, 9).filter(|_| !digits.is_empty())?, zone)
+            }
+            _ => (0, rest),
         };
+        let [b' ', sign, zh1, zh0, zm1, zm0] = zone else { return None };
         if self.date != *date {
             (self.date, self.midnight) = (*date, midnight(date)?);
         }
@@ -52,7 +70,8 @@ impl Times {
             return None;
         }
         let seconds = self.midnight + hour * 3_600 + minute * 60 + second - offset;
-        u64::try_from(seconds).ok().and_then(|seconds| in_range(seconds.checked_mul(1_000_000_000)?))
+        let nanos = u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)?;
+        in_range(nanos)
     }
 }
 
@@ -81,12 +100,16 @@ fn since_epoch(text: &[u8]) -> Option<Timestamp> {
         100_000_000_000_000..100_000_000_000_000_000 => (1_000, 3),
         _ => (1, 0),
     };
-    if !fraction.iter().all(u8::is_ascii_digit) {
+    whole.checked_mul(unit)?.checked_add(self::fraction(fraction, digits)?).and_then(in_range)
+}
+
+/// The digits of a fraction as a number of this many digits.
+fn fraction(text: &[u8], digits: usize) -> Option<u64> {
+    if !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let padded = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(digits);
-    let fraction = padded.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
-    whole.checked_mul(unit)?.checked_add(fraction).and_then(in_range)
+    let padded = text.iter().copied().chain(std::iter::repeat(b'0')).take(digits);
+    Some(padded.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0')))
 }
 
 /// An instant at which a limiter can decide; `None` if it is too late.
@@ -105,6 +128,8 @@ mod tests {
             ("10/Oct/2000:13:55:36 -0700", 971_211_336_000_000_000),
             ("[10/Oct/2000:13:55:36 -0700]", 971_211_336_000_000_000),
             ("01/Mar/2024:00:30:00 +0130", 1_709_247_600_000_000_000),
+            ("01/Mar/2024:00:30:00.25 +0130", 1_709_247_600_250_000_000),
+            ("01/Mar/2024:00:30:00.123456 +0130", 1_709_247_600_123_456_000),
             ("29/Feb/2024:23:59:59 +0000", 1_709_251_199_000_000_000),
             ("2000-10-10T13:55:36.5-07:00", 971_211_336_500_000_000),
             ("2000-10-10T20:55:36Z", 971_211_336_000_000_000),
@@ -135,6 +160,9 @@ mod tests {
             "30/Feb/2000:13:55:36 -0700",
             "10/Oct/2000:24:55:36 -0700",
             "10/Oct/2000:13:55:36 0700 ",
+            "10/Oct/2000:13:55:36. -0700",
+            "10/Oct/2000:13:55:36.x -0700",
+            "10/Oct/2000:13:55:36.250",
             "2000-10-10T20:55:36", // no offset
             "1.2.3",
             "99999999999999999999999",

@@ -66,8 +66,72 @@ fn decompressed(input: Counted) -> io::Result<Box<dyn BufRead>> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Box::new(BufReader::with_capacity(BUFFER, zstd::Decoder::with_buffer(input)?))
         }
+        [0xff, 0xfe, ..] => Box::new(BufReader::with_capacity(BUFFER, Utf16::new(input, u16::from_le_bytes))),
+        [0xfe, 0xff, ..] => Box::new(BufReader::with_capacity(BUFFER, Utf16::new(input, u16::from_be_bytes))),
         _ => Box::new(input),
     })
+}
+
+/// Text in UTF-16, read as UTF-8: what PowerShell writes into a file.
+struct Utf16 {
+    input: BufReader<Counted>,
+    unit: fn([u8; 2]) -> u16,
+    /// The first half of a unit, and of a pair of units.
+    half: Option<u8>,
+    high: Option<u16>,
+    text: Vec<u8>,
+    /// How much of the text was read.
+    read: usize,
+}
+
+impl Utf16 {
+    fn new(input: BufReader<Counted>, unit: fn([u8; 2]) -> u16) -> Self {
+        Self { input, unit, half: None, high: None, text: Vec::new(), read: 0 }
+    }
+
+    /// Replaces the text by more of it, or by nothing at the end.
+    fn advance(&mut self) -> io::Result<()> {
+        self.text.clear();
+        self.read = 0;
+        while self.text.is_empty() {
+            let bytes = self.input.fill_buf()?;
+            let count = bytes.len();
+            let mut units: Vec<u16> = self.high.take().into_iter().collect();
+            for byte in bytes {
+                match self.half.take() {
+                    Some(first) => units.push((self.unit)([first, *byte])),
+                    None => self.half = Some(*byte),
+                }
+            }
+            self.input.consume(count);
+            if count > 0 {
+                self.high = units.pop_if(|last| (0xd800..0xdc00).contains(last));
+            } else if self.half.take().is_some() {
+                units.push(0xfffd);
+            }
+            let mut letter = [0; 4];
+            for read in char::decode_utf16(units) {
+                let read = read.unwrap_or(char::REPLACEMENT_CHARACTER);
+                self.text.extend_from_slice(read.encode_utf8(&mut letter).as_bytes());
+            }
+            if count == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Utf16 {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read == self.text.len() {
+            self.advance()?;
+        }
+        let mut rest = self.text.get(self.read..).unwrap_or_default();
+        let count = rest.read(buffer)?;
+        self.read += count;
+        Ok(count)
+    }
 }
 
 struct Counted {

@@ -1,19 +1,23 @@
 //! The requests of one stream, and what is wrong with its lines.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufRead};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::lines::{Lines, RawLine};
-use crate::format::{Format, Line, Parser, is_blank};
+use crate::format::{Format, Line, Parser, says_nothing};
 use crate::record::{Record, Wanted};
 
 /// The maximum number of bad lines that are described.
 pub(super) const DESCRIBED: usize = 5;
-/// The number of lines at the beginning of a file, one of which must show its format.
-const LOOKED_AT: usize = 20;
+/// The number of lines at the beginning of a file, one of which must show its format: a container may write others when it
+/// starts. After [`FEW`] there are fewer if they are long.
+const LOOKED_AT: usize = 1_000;
+const FEW: usize = 20;
+/// How many bytes of lines after the first [`FEW`] are looked at.
+const BYTES_LOOKED_AT: usize = 1 << 18;
 pub(super) const TOO_LONG: &str = "it is longer than a mebibyte";
 
 /// How to read logs.
@@ -38,6 +42,8 @@ pub struct LinesRead {
     pub bad: u64,
     /// The first bad lines, at most five.
     pub first_bad: Vec<BadLine>,
+    /// The formats of the files.
+    pub formats: BTreeSet<Format>,
     /// Messages about files of which only a part could be read, for people.
     pub incomplete: Vec<String>,
 }
@@ -85,14 +91,19 @@ impl<R: BufRead> Requests<R> {
         let mut lines = Lines::new(input);
         let mut file = File { name, number: 0, strict: reading.strict };
         let (mut first, mut failed) = (VecDeque::new(), None);
-        while first.len() < LOOKED_AT && failed.is_none() {
+        let mut bytes = 0;
+        while failed.is_none() && (first.len() < FEW || (first.len() < LOOKED_AT && bytes < BYTES_LOOKED_AT))
+        {
             match lines.next_line() {
                 Ok(Some(RawLine::Whole(line))) => {
                     let is_first = file.number == 0 && first.is_empty();
                     let line = if is_first { without_mark(line) } else { line };
-                    match first.is_empty() && is_blank(line) {
+                    match first.is_empty() && says_nothing(line) {
                         true => file.count(all), // any number of empty lines and comments may come first
-                        false => first.push_back(Some(line.to_vec())),
+                        false => {
+                            bytes += line.len();
+                            first.push_back(Some(line.to_vec()));
+                        }
                     }
                 }
                 Ok(Some(RawLine::TooLong)) => first.push_back(None),
@@ -106,7 +117,9 @@ impl<R: BufRead> Requests<R> {
             true => None,
             false => {
                 let parser = Parser::detect(&views, &reading.wanted, reading.format);
-                Some(parser.with_context(|| file.name.clone())?)
+                let parser = parser.with_context(|| file.name.clone())?;
+                all.formats.insert(parser.format());
+                Some(parser)
             }
         };
         Ok(Self { lines, file, parser, first, failed })

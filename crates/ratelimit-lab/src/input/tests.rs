@@ -105,6 +105,11 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
         ("mark", mark.to_owned(), vec![]),
         ("empty lines", format!("{}{}", "\n".repeat(100), line(3)), vec![3]),
         ("comments", format!("{}{}", "# comment\n".repeat(100), line(4)), vec![4]),
+        (
+            "w3c",
+            "#Version: 1.0\n#Fields: date time c-ip\n1970-01-01 00:00:07 192.0.2.1\n".to_owned(),
+            vec![7],
+        ),
         ("only comments", "# comment\n\n".repeat(100), vec![]),
         // Zeros, as a crash can leave them.
         ("zeros", format!("{}{}{}", "\0".repeat(5_000), line(5), line(6)), vec![5, 6]),
@@ -126,6 +131,48 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
         Ok(())
     };
     read(&[source], &reading, &Arc::default(), each).unwrap();
+}
+
+#[test]
+fn utf_16_is_read() {
+    let folder = Folder::new();
+    // Units of a pair on both sides of the end of a buffer, at even and odd places.
+    for before in ["", "x", "é"] {
+        let letters = format!("{before}{}", "\u{1f980}".repeat(100_000));
+        let text = format!("\u{feff}{}{{\"time\":2,\"ip\":\"{letters}\"}}\r\n", line(1));
+        let bytes = |unit: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(unit).collect::<Vec<u8>>();
+        for bytes in [bytes(u16::to_le_bytes), bytes(u16::to_be_bytes)] {
+            let mut wanted = Wanted::time(None);
+            let ip = wanted.add(crate::field::Field::Ip);
+            let reading = Reading { wanted, format: None, strict: true };
+            let mut last = Vec::new();
+            let source = folder.file("wide", &bytes);
+            let each = |record: &Record| {
+                last = record.get(ip).unwrap().to_vec();
+                Ok(())
+            };
+            let lines = read(std::slice::from_ref(&source), &reading, &Arc::default(), each).unwrap();
+            assert_eq!((lines.requests, lines.bad), (2, 0));
+            assert!(last == letters.as_bytes(), "{before}");
+            // A file that ends within a letter.
+            let short = folder.file("short", &bytes[..bytes.len() - 5]);
+            let (read, _) = seconds(&[short], false).unwrap();
+            assert_eq!(read, [1]);
+        }
+    }
+}
+
+/// A container prints what it does before its server takes requests.
+#[test]
+fn a_log_may_begin_with_other_lines() {
+    let folder = Folder::new();
+    let started = "/docker-entrypoint.sh: Launching\n".repeat(300);
+    let (read, lines) = seconds(&[folder.file("started", started + &line(1) + &line(2))], false).unwrap();
+    assert_eq!((read, lines.bad), (vec![1, 2], 300));
+    // Not more of them than a mebibyte has room for.
+    let long = format!("{}\n", "x".repeat(100_000)).repeat(100);
+    let error = seconds(&[folder.file("long", long + &line(1))], false).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot tell its format"), "{error:#}");
 }
 
 #[test]

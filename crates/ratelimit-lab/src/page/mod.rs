@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::engine::{Outcome, share};
-use crate::results::{Algorithms, Results, keys, remarks, summary};
+use crate::results::{Algorithms, Results, keys, policies, summary};
 use crate::suggest::Suggestion;
 use crate::table::{count, date, number, percent, seconds};
 use parts::{comparisons, rate, scrolled, suggested};
@@ -143,8 +143,12 @@ impl Page {
             article {
                 h3 { (self.name(column)) }
                 p { "Refused: " (refused(column)) }
-                @for remark in remarks(column, self.results.replayed.skip_missing) { p.note { (remark) } }
+                @for remark in self.results.remarks(column) { p.note { (remark) } }
                 (rate)
+                @if !column.policies.is_empty() {
+                    h4 { "Policies" }
+                    (scrolled("Policies", &policies(column)))
+                }
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))

@@ -24,6 +24,17 @@ impl Ran {
         serde_json::from_str(&self.stdout).unwrap()
     }
 
+    /// The output as JSON of a run that has not read enough.
+    #[track_caller]
+    pub(crate) fn json_of_nothing(&self) -> Value {
+        assert_eq!(self.code, 1, "{self:?}");
+        assert!(
+            self.stderr.contains("no request was read") || self.stderr.contains("nearly nothing was read"),
+            "{self:?}"
+        );
+        serde_json::from_str(&self.stdout).unwrap()
+    }
+
     /// Asserts that it failed with this code, printed nothing, and said this.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, said: &str) {
