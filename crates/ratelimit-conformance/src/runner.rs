@@ -238,7 +238,8 @@ impl Run<'_> {
             let mut late = std::mem::replace(&mut self.lanes[lane], Lane::new());
             let running = late.take();
             // Read first: an abandoned call is one that was dropped by the caller.
-            let texts = running.as_ref().map(|running| (running.journal.unanswered(), running.journal.told()));
+            let texts =
+                running.as_ref().map(|running| (running.journal.unanswered(), running.journal.told()));
             late.abandon();
             if let Some((running, (waiting, told))) = running.zip(texts) {
                 *self.hung.entry(running.job.subject.name().to_owned()).or_default() += 1;

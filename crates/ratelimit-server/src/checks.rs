@@ -171,6 +171,16 @@ impl Checks {
         })
     }
 
+    /// A question that it answers, in JSON: of a policy whose key is one value.
+    pub(crate) fn example(&self) -> String {
+        let rules = self.default.rules();
+        let mut policies = rules.iter().flat_map(|rules| rules.policies.each());
+        match policies.find(|policy| policy.source().names().len() == 1) {
+            Some(policy) => format!(r#"{{"policy": "{}", "key": "192.0.2.1"}}"#, policy.name()),
+            None => r#"{"limits": "10/min", "key": "user:7"}"#.to_owned(),
+        }
+    }
+
     /// The files, to read them again.
     pub(crate) fn files(&self) -> Vec<Arc<RulesFile>> {
         let domains = self.listed.values().chain([&self.default]);

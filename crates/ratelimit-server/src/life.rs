@@ -49,6 +49,8 @@ pub struct Server {
     background: JoinSet<()>,
     member: Member,
     health: HealthReporter,
+    /// A question that it answers, in JSON.
+    example: String,
 }
 
 impl Server {
@@ -107,7 +109,8 @@ impl Server {
         let counting = member.clone();
         background.spawn(async move { counting.run().await });
         background.spawn(metrics::tidy());
-        Ok(Self { args, addresses, ending: sender, doors, background, member, health })
+        let example = checks.example();
+        Ok(Self { args, addresses, ending: sender, doors, background, member, health, example })
     }
 
     /// Where it listens: with port 0 in an option, the port that the system chose.
@@ -141,7 +144,9 @@ impl Server {
         let mut text = String::new();
         let Addresses { http, grpc, redis, admin } = self.addresses;
         if let Some(address) = http {
-            let _ = writeln!(text, "HTTP on {address}, try:\n  {}", self.curl(address));
+            let body = &self.example;
+            let _ =
+                writeln!(text, "HTTP on {address}, try:\n  curl -i http://{address}/v1/check -d '{body}'");
         }
         if let Some(address) = redis {
             let (host, port) = (address.ip(), address.port());
@@ -161,14 +166,6 @@ impl Server {
             let _ = writeln!(text, "administration on {address}");
         }
         text + "Ctrl-C ends it"
-    }
-
-    fn curl(&self, address: SocketAddr) -> String {
-        let body = match self.args.config {
-            Some(_) => r#"{"policy": "requests", "key": "user:7"}"#,
-            None => r#"{"limits": "10/min", "key": "user:7"}"#,
-        };
-        format!("curl -i http://{address}/v1/check -d '{body}'")
     }
 }
 

@@ -164,3 +164,21 @@ async fn the_log_contains_no_secrets() {
     running.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert!(!log.contains("a-key-of-a-client") && !log.contains("a-pass-word"), "{log}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_prints_to_try_works() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/server/server.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("limits.toml");
+    std::fs::write(&own, "[[policies]]\nname = \"mine\"\nkey = \"api-key:x-api-key\"\nlimit = \"3/d\"\n")
+        .unwrap();
+    for options in [&["--config", example][..], &["--config", own.to_str().unwrap()], &["--allow-limits"]] {
+        let mut command = command();
+        command.args(options).args(["--http", "127.0.0.1:0", "--grpc", "off", "--redis", "off"]);
+        let running = Running::start(&mut command);
+        let body = running.1.iter().find_map(|line| line.trim().strip_suffix('\'')?.split_once("-d '"));
+        let (_, body) = body.unwrap_or_else(|| panic!("{:?}", running.1));
+        let body = serde_json::from_str(body).unwrap();
+        assert_eq!(running.http().statuses(1, &body).await, [200], "{options:?}: {body}");
+    }
+}
