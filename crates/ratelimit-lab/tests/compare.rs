@@ -84,7 +84,7 @@ fn a_log_is_compared_for_each_limit() {
         let ran = lab_with(&[&["compare", "-"], &arguments[..]].concat(), log.as_bytes());
         assert_eq!(notes.map(|note| ran.stdout.contains(note)), [has; 2], "{ran:?}");
     }
-    let empty = lab_with(&["compare", "-", "--json"], b"").json();
+    let empty = lab_with(&["compare", "-", "--json"], b"").json_of_nothing();
     assert_eq!(empty["requests"], 0);
 }
 

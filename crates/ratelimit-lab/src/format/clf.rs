@@ -200,12 +200,12 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The text after the time that is not read yet.
-struct Rest<'a>(&'a [u8]);
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl<'a> Rest<'a> {
     /// The text between the next two quotes; `None` if the next word does not begin with a quote. Quotes within it are
     /// escaped by a backslash.
-    fn quoted(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn quoted(&mut self) -> Option<&'a [u8]> {
         let text = self.0.trim_ascii_start().strip_prefix(b"\"")?;
         let mut from = 0;
         loop {
@@ -221,12 +221,12 @@ impl<'a> Rest<'a> {
     }
 
     /// The next text between quotes, or word; `None` at the end.
-    fn field(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn field(&mut self) -> Option<&'a [u8]> {
         self.quoted().or_else(|| Some(self.word()).filter(|word| !word.is_empty()))
     }
 
     /// The next word; empty at the end.
-    fn word(&mut self) -> &'a [u8] {
+    pub(super) fn word(&mut self) -> &'a [u8] {
         let text = self.0.trim_ascii_start();
         let end = memchr(b' ', text).unwrap_or(text.len());
         let (word, rest) = text.split_at(end);

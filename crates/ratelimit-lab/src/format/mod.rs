@@ -4,6 +4,7 @@ mod clf;
 mod csv;
 mod json;
 mod place;
+mod servers;
 mod time;
 mod w3c;
 mod wrapper;
@@ -29,6 +30,16 @@ pub enum Format {
     Csv,
     /// The extended log format of W3C, as IIS and CloudFront write it, under a comment `#Fields:`
     W3c,
+    /// The HTTP format of HAProxy
+    Haproxy,
+    /// Amazon's Application Load Balancer
+    Alb,
+    /// Amazon's Classic Load Balancer
+    Elb,
+    /// The default text of Envoy and Istio
+    Envoy,
+    /// Squid's own
+    Squid,
 }
 
 /// Reads lines of one file.
@@ -49,6 +60,7 @@ enum Kind {
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
     W3c(Box<w3c::Columns>),
+    Server(Format),
 }
 
 /// What a line is.
@@ -99,7 +111,7 @@ impl Parser {
                          decompress it, as in `xz -dc FILE | ratelimit-lab replay -`"
                     ),
                     None => bail!(
-                        "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
+                        "cannot tell its format: none of the first lines is of the common or combined log format, of JSON, or of another format that --help names, and \
                          {}",
                         without_time_column(wanted, "set --format or --time-field")
                     ),
@@ -116,6 +128,15 @@ impl Parser {
                     )
                 })?;
                 Kind::Clf(clf::Order::of_lines(lines.copied()), places)
+            }
+            Format::Haproxy | Format::Alb | Format::Elb | Format::Envoy | Format::Squid => {
+                if let Some(name) = wanted.fields().iter().find_map(|field| wanted.only_name(field)) {
+                    bail!(
+                        "its format has no field of the name {name:?}, only ip, user, method, path, status, bytes and agent \
+                         (without `field:`)"
+                    );
+                }
+                Kind::Server(format)
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
             Format::W3c => bail!("it does not begin with a comment `#Fields:`, which names the columns"),
@@ -161,6 +182,7 @@ impl Parser {
             Kind::Json(_) => Format::Json,
             Kind::Csv(_) => Format::Csv,
             Kind::W3c(_) => Format::W3c,
+            Kind::Server(format) => format,
         }
     }
 
@@ -181,6 +203,7 @@ impl Parser {
         let read = match kind {
             Kind::Clf(order, places) => clf::parse(line, wanted, (*order, places), times, record),
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
+            Kind::Server(format) => servers::parse(*format, line, wanted, times, record),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
             // A server that starts again writes its comments again, perhaps with other columns.
             Kind::W3c(columns) if w3c::is_header(line) => match w3c::Columns::of_header(line, wanted) {
@@ -238,7 +261,7 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
 }
 
-/// The format of a line, if it can be told from this line alone: JSON or the combined log format.
+/// The format of a line, if it can be told from this line alone.
 fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
     if line.trim_ascii_start().starts_with(b"{") {
         return Some(Format::Json);
@@ -246,7 +269,7 @@ fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
     let mut record = Record::default();
     let layout = (clf::Order::default(), &Places::default());
     let is_clf = clf::parse(line, wanted, layout, &mut Times::default(), &mut record).is_ok();
-    is_clf.then_some(Format::Combined)
+    if is_clf { Some(Format::Combined) } else { servers::of_line(line) }
 }
 
 #[cfg(test)]

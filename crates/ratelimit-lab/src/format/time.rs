@@ -32,6 +32,11 @@ impl Times {
         }
     }
 
+    /// Reads a time stamp in any of the forms, or one of HAProxy, which has no offset: it is taken as UTC.
+    pub(crate) fn of_server(&mut self, text: &[u8]) -> Option<Timestamp> {
+        self.any(text).or_else(|| self.clf(&[text, b" +0000"].concat()))
+    }
+
     /// Reads the time between the brackets of the common log format, which may also be of RFC 3339, as nginx's `$time_iso8601`.
     pub(crate) fn in_brackets(&mut self, text: &[u8]) -> Option<Timestamp> {
         match text {

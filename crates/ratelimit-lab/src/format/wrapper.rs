@@ -87,7 +87,7 @@ impl Wrapper {
                     && match of_line(inner, wanted) {
                         None => false,
                         // These have no fields with names.
-                        Some(Format::Combined) if has_names(wanted) => false,
+                        Some(own) if own != Format::Json && has_names(wanted) => false,
                         own => format.is_none() || own == format,
                     }
             });
