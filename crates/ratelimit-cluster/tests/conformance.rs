@@ -45,29 +45,37 @@ fn leased<S: CounterStore + 'static>(shared: S) -> Node {
 }
 
 fn synced<S: CounterStore + 'static>(shared: S) -> Node {
-    let store = Arc::new(EachTime(Synced::new(shared)));
+    let store = Arc::new(EachTime(Arc::new(Synced::new(shared))));
     let kept = store.clone();
     Node { store, kept: Box::new(move || kept.0.len() as u64), is_alike: false }
 }
 
-/// A node that synchronizes with the shared store after each claim, and so replaces its state by the reading.
+/// A node that synchronizes with the shared store after each claim, and so replaces its state by the reading. On a task, as
+/// always: a caller that drops its claim does not end it.
 #[derive(Debug)]
-struct EachTime<S>(Synced<S>);
+struct EachTime<S>(Arc<Synced<S>>);
 
-impl<S: CounterStore> CounterStore for EachTime<S> {
+impl<S: CounterStore + 'static> EachTime<S> {
+    async fn sync(&self, now: Timestamp) -> Result<(), StoreError> {
+        let node = self.0.clone();
+        tokio::spawn(async move { node.sync(now).await }).await.expect("no panic")
+    }
+}
+
+impl<S: CounterStore + 'static> CounterStore for EachTime<S> {
     fn promises(&self) -> Promises {
         self.0.promises()
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let answer = self.0.claim(claims).await?;
-        self.0.sync(claims.now()).await?;
+        self.sync(claims.now()).await?;
         Ok(answer)
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         self.0.refund(now, refunds).await?;
-        self.0.sync(now).await
+        self.sync(now).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
