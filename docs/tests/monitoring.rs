@@ -41,8 +41,12 @@ fn published() -> BTreeSet<String> {
 
 /// The metrics of the tables in the crates' documentation, with their labels as Prometheus writes them.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
-    let text =
-        ["crates/ratelimit-core/src/layers/mod.rs", "crates/ratelimit-tower/src/lib.rs"].map(read).concat();
+    let tables = [
+        "crates/ratelimit-core/src/layers/mod.rs",
+        "crates/ratelimit-tower/src/lib.rs",
+        "crates/ratelimit-server/src/lib.rs",
+    ];
+    let text = tables.map(read).concat();
     let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `ratelimit_"));
     let row = |row: &str| {
         let (name, rest) = row.split_once('`').unwrap();

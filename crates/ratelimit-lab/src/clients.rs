@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
 use ratelimit_tower::TrustedProxies;
 
-use crate::by::address;
+use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 

@@ -32,6 +32,7 @@
 //! by the layer of `ratelimit-tower` on such a store. The lab has no arithmetic of its own for this.
 #![forbid(unsafe_code)]
 
+mod address;
 mod args;
 mod by;
 mod clients;

@@ -2,7 +2,12 @@
 //! store. `docs/server.md` of the repository describes it; `ratelimit-server --help` lists its options.
 //!
 //! It has three doors: Envoy's rate limit service over gRPC, HTTP with JSON, and the Redis protocol. Behind them is the HTTP
-//! layer (`ratelimit-tower`) with its policies, keys and fields; this crate adds no arithmetic.
+//! layer (`ratelimit-tower`) with its policies, keys and fields; this crate adds no arithmetic. To the layer's metrics it adds:
+//!
+//! | metric | labels | counts |
+//! |---|---|---|
+//! | `ratelimit_server_unmatched_total` | `what` | what was admitted because nothing limits it: descriptors, and requests of unknown domains |
+//! | `ratelimit_server_bad_requests_total` | `door` | requests that cannot be read, or ask for what there is not |
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -20,7 +20,7 @@ use super::decided::Decided;
 use super::limits::{can_be_replayed, shortest};
 use super::policies::PolicyCounts;
 use super::provided::ProvidedKeys;
-use crate::by::address;
+use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 

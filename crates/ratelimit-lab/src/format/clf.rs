@@ -7,7 +7,7 @@ use ratelimit_core::Timestamp;
 
 use super::place::Places;
 use super::time::Times;
-use crate::by::address;
+use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 

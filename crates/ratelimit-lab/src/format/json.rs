@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::clf::{split_request, without_query};
 use super::time::{NO_TIME, Times};
-use crate::by::address;
+use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 

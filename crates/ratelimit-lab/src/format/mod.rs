@@ -2,7 +2,9 @@
 
 mod clf;
 mod csv;
+mod detect;
 mod json;
+mod name;
 mod place;
 mod servers;
 mod time;
@@ -10,37 +12,14 @@ mod w3c;
 mod wrapper;
 
 use anyhow::{Context as _, bail};
-use serde::Serialize;
+
+pub use name::Format;
 
 use crate::record::{Record, Wanted};
+use detect::of_line;
 use place::Places;
 use time::Times;
 use wrapper::{Inner, Wrapper};
-
-/// A format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// The common log format of Apache, also with more fields at the end, such as the combined format of Apache and nginx
-    #[value(alias = "common")]
-    Combined,
-    /// One JSON object on each line
-    Json,
-    /// Comma-separated values (or semicolons, or tabs) under a line with the names of the columns
-    Csv,
-    /// The extended log format of W3C, as IIS and CloudFront write it, under a comment `#Fields:`
-    W3c,
-    /// The HTTP format of HAProxy
-    Haproxy,
-    /// Amazon's Application Load Balancer
-    Alb,
-    /// Amazon's Classic Load Balancer
-    Elb,
-    /// The default text of Envoy and Istio
-    Envoy,
-    /// Squid's own
-    Squid,
-}
 
 /// Reads lines of one file.
 #[derive(Debug)]
@@ -259,17 +238,6 @@ pub(crate) fn says_nothing(line: &[u8]) -> bool {
 /// Whether a line is empty or, unless it can be read as a request, a comment.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
-}
-
-/// The format of a line, if it can be told from this line alone.
-fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
-    if line.trim_ascii_start().starts_with(b"{") {
-        return Some(Format::Json);
-    }
-    let mut record = Record::default();
-    let layout = (clf::Order::default(), &Places::default());
-    let is_clf = clf::parse(line, wanted, layout, &mut Times::default(), &mut record).is_ok();
-    if is_clf { Some(Format::Combined) } else { servers::of_line(line) }
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use memchr::memchr;
 
-use super::Format;
 use super::clf::{Rest, split_request, without_query};
+use super::name::Format;
 use super::time::{NO_TIME, Times};
-use crate::by::address;
+use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 

@@ -6,8 +6,9 @@ use memchr::memchr;
 use serde::Deserialize;
 
 use crate::field::Field;
+use crate::format::detect::of_line;
+use crate::format::name::Format;
 use crate::format::place::Places;
-use crate::format::{Format, of_line};
 use crate::record::{LONGEST, Wanted};
 
 /// What is around each line.
