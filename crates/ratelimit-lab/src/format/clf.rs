@@ -103,6 +103,12 @@ fn split_at_time<'a>(
     Err(reason)
 }
 
+/// Sets a field to the value of its column: a path without its query.
+pub(super) fn set_column(record: &mut Record, wanted: &Wanted, index: usize, value: &[u8]) {
+    let is_path = wanted.fields().get(index) == Some(&Field::Path);
+    record.set(index, if is_path { without_query(value) } else { value });
+}
+
 /// The part of a target before `?`.
 pub(super) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()

@@ -2,9 +2,8 @@
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::clf::without_query;
+use super::clf::set_column;
 use super::time::{NO_TIME, Times};
-use crate::field::Field;
 use crate::record::{LONGEST, Record, Wanted};
 
 /// The columns of a file, according to its header, and space to split a line.
@@ -76,8 +75,7 @@ impl Columns {
         for (column, fields) in self.fields.iter().enumerate() {
             for index in fields {
                 let value = self.value(column).trim_ascii();
-                let is_path = wanted.fields().get(*index) == Some(&Field::Path);
-                record.set(*index, if is_path { without_query(value) } else { value });
+                set_column(record, wanted, *index, value);
             }
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time")?;

@@ -39,6 +39,12 @@ fn reads(line: &str, format: Format, millis: u64, values: [&str; 8]) {
     assert_eq!(read(&[line], ALL), Ok((format, millis, values.map(str::to_owned).to_vec())));
 }
 
+/// Asserts who the client and the user of a line are that begins so.
+fn reads_front(front: &str, ip: &str, user: &str) {
+    let line = format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#);
+    reads(&line, Format::Combined, 1_767_607_200_000, [ip, user, "GET", "/", "200", "5", "-", "-"]);
+}
+
 #[test]
 fn the_common_format_is_read() {
     reads(
@@ -133,12 +139,7 @@ fn a_virtual_host_is_not_the_client() {
         ("192.0.2.1 - John Smith", "192.0.2.1", "John Smith"),
         ("client.example - 192.0.2.9 x", "client.example", "192.0.2.9 x"),
     ] {
-        reads(
-            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
-            Format::Combined,
-            1_767_607_200_000,
-            [ip, user, "GET", "/", "200", "5", "-", "-"],
-        );
+        reads_front(front, ip, user);
     }
 }
 
@@ -154,12 +155,7 @@ fn a_list_of_addresses_is_one_field() {
         ("www.example.org 203.0.113.9, 10.0.0.1 - alice", "203.0.113.9, 10.0.0.1", "alice"),
         ("www.example.org:443 203.0.113.9, 10.0.0.1 - -", "203.0.113.9, 10.0.0.1", "-"),
     ] {
-        reads(
-            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
-            Format::Combined,
-            1_767_607_200_000,
-            [ip, user, "GET", "/", "200", "5", "-", "-"],
-        );
+        reads_front(front, ip, user);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The extended log format of W3C, as IIS and CloudFront write it: a comment `#Fields:` names the columns.
 
-use super::clf::without_query;
+use super::clf::set_column;
 use super::time::Times;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -79,8 +79,7 @@ impl Columns {
                 time = if column == of_time { value } else { time };
             }
             for (index, _) in self.fields.iter().filter(|(_, own)| *own == column) {
-                let is_path = wanted.fields().get(*index) == Some(&Field::Path);
-                record.set(*index, if is_path { without_query(value) } else { value });
+                set_column(record, wanted, *index, value);
             }
         }
         if count != self.count {
