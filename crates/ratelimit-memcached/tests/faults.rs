@@ -100,6 +100,26 @@ async fn calls_to_a_frozen_server_time_out() {
     }
 }
 
+/// A call that waits in vain for another one on the same meter has sent nothing.
+#[tokio::test]
+async fn calls_that_wait_for_their_turn_have_charged_nothing() {
+    let server = common::Server::start(&[]).await;
+    for limit in ["100000/h burst 100000", "100000/h log"] {
+        let config = server.config().timeout(Duration::from_secs(1)).connections(1);
+        let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), limit);
+        answered(&limiter).await;
+        server.freeze().await;
+        let (_, waiting) = tokio::join!(failure(&limiter), failure(&limiter));
+        assert_eq!(
+            (waiting.kind(), waiting.applied()),
+            (ErrorKind::Contended, Applied::No),
+            "{limit}: {waiting}"
+        );
+        server.thaw().await;
+        answered(&limiter).await;
+    }
+}
+
 /// More than fits into the connection's queue: a caller that waits for room gets its timeout in time as well.
 #[tokio::test]
 async fn many_calls_to_a_frozen_server_time_out() {
