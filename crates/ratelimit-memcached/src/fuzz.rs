@@ -5,8 +5,8 @@ use ratelimit_core::meter::State;
 use ratelimit_fuzz::fuzz;
 
 use crate::config::MemcachedConfig;
-use crate::keys::since_reset;
-use crate::reply::{Counter, Received, Reply, receive};
+use crate::wire::keys::since_reset;
+use crate::wire::reply::{Counter, Received, Reply, receive};
 
 #[test]
 fn replies() {

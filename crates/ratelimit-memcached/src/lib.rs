@@ -136,47 +136,22 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod address;
-mod check;
-mod claims;
 mod config;
-mod connection;
 mod decide;
-mod distribution;
 mod error;
 #[cfg(test)]
 mod fuzz;
-mod handshake;
-mod hints;
-mod keys;
-mod lifetime;
-mod optimistic;
-mod options;
-#[cfg(feature = "memcache")]
-mod plain;
-mod queue;
-#[cfg(feature = "tls")]
-mod records;
-mod refund;
-mod reply;
-mod reset;
 mod servers;
-mod space;
 mod store;
-mod stream;
-#[cfg(feature = "tls")]
-mod tls;
-mod transfer;
-mod window;
 mod wire;
 
 pub use config::MemcachedConfig;
-pub use distribution::Distribution;
-#[cfg(feature = "memcache")]
-pub use plain::{MemcacheManager, MemcachePool};
+pub use config::distribution::Distribution;
 pub use ratelimit_core as core;
 #[doc(inline)]
 pub use ratelimit_core::prelude::*;
+#[cfg(feature = "memcache")]
+pub use servers::plain::{MemcacheManager, MemcachePool};
 pub use store::MemcachedStore;
 
 /// Compiles the examples of the README.

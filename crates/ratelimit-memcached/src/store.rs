@@ -9,14 +9,14 @@ use ratelimit_core::meter::Meter;
 use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund, Time};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
-use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
+use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::decide::decide;
+use crate::decide::refund::GivenAt;
+use crate::decide::space::Space;
+use crate::decide::{refund, reset, window};
 use crate::error;
-use crate::refund::GivenAt;
 use crate::servers::Servers;
-use crate::space::Space;
-use crate::{refund, reset, window};
 
 /// The maximum number of commands in one round trip of [`CounterStore::claim_many`], unless a single slice has more.
 const COMMANDS: usize = 4_096;
@@ -87,7 +87,7 @@ impl MemcachedStore {
     #[cfg(feature = "memcache")]
     #[cfg_attr(docsrs, doc(cfg(feature = "memcache")))]
     pub fn with_pool(pool: crate::MemcachePool, config: MemcachedConfig) -> Result<Self, StoreError> {
-        crate::check::prefix(&config)?;
+        crate::config::check::prefix(&config)?;
         Ok(Self { space: Space::new(Servers::on_pool(pool), config) })
     }
 

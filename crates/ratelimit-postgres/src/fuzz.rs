@@ -3,9 +3,9 @@
 use ratelimit_fuzz::{Input, any_slices, check_answer, check_answers, check_error, fuzz};
 
 use crate::PostgresConfig;
-use crate::fast_path::FastPath;
-use crate::reply::{Many, Reply};
-use crate::wire;
+use crate::decide::fast_path::FastPath;
+use crate::wire::codec;
+use crate::wire::reply::{Many, Reply};
 
 /// Any number, most often one that is not negative.
 fn signed(input: &mut Input<'_>) -> i64 {
@@ -27,7 +27,7 @@ fn replies() {
         while !input.is_empty() {
             numbers.push(signed(&mut input));
         }
-        check_answers(&slices, &wire::answers(&slices, &numbers));
+        check_answers(&slices, &codec::answers(&slices, &numbers));
     });
 }
 

@@ -95,25 +95,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod call;
-mod certain_fit;
-mod claims;
 mod config;
+mod decide;
 mod error;
-mod fast_path;
-mod first_migration;
 #[cfg(test)]
 mod fuzz;
-mod link;
-mod options;
-mod prune;
-mod queue;
-mod reply;
-mod scan;
-mod schema;
-mod source;
+mod servers;
 mod store;
-mod text;
 mod wire;
 
 pub use config::{Logged, PostgresConfig};

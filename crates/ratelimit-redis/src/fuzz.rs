@@ -5,9 +5,9 @@ use ratelimit_core::store::MeterId;
 use ratelimit_fuzz::{Input, any_slices, check_answers, fuzz};
 use redis::parse_redis_value;
 
-use crate::fast::{self, Single};
-use crate::keys::{StoredKey, key_of};
-use crate::wire;
+use crate::wire::codec;
+use crate::wire::fast::{self, Single};
+use crate::wire::keys::{StoredKey, key_of};
 
 #[test]
 fn replies() {
@@ -21,7 +21,7 @@ fn replies() {
         if singles.len() == slices.len() {
             check_answers(&slices, &fast::answers(&singles, &reply));
         }
-        check_answers(&slices, &wire::answers(&slices, time, reply));
+        check_answers(&slices, &codec::answers(&slices, time, reply));
     });
 }
 

@@ -90,41 +90,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod address;
-mod by_node;
-mod calls;
-mod cluster;
 mod config;
-mod connection;
-mod direct;
-mod discovery;
+mod decide;
 mod error;
-mod fast;
 #[cfg(test)]
 mod fuzz;
-mod keys;
-mod link;
-mod node_address;
-mod nodes;
-mod options;
-#[cfg(feature = "deadpool")]
-mod pool;
-mod provided;
-mod scan;
-mod script;
-mod sentinel;
-mod server;
 mod servers;
-mod single_flight;
-mod spread;
 mod store;
-mod stream;
-#[cfg(feature = "tls")]
-mod tls;
-mod topology;
-mod value;
 mod wire;
-mod with_connection;
 
 pub use config::RedisConfig;
 pub use ratelimit_core as core;

@@ -38,8 +38,8 @@ async fn buckets_of_several_rates_are_decided_as_core_does() {
 #[tokio::test]
 async fn conversions_between_intervals_are_exact() {
     let script = concat!(
-        include_str!("../src/scripts/numbers.lua"),
-        include_str!("../src/scripts/debt.lua"),
+        include_str!("../src/wire/scripts/numbers.lua"),
+        include_str!("../src/wire/scripts/debt.lua"),
         "local th, tl, fh, fl, bh, bl = unpack('>I4I4I4I4I4I4', ARGV[1])\n",
         "local h, l, more = convert(th, tl, fh, fl, bh, bl)\n",
         "return pack('>I4I4B', h, l, more and 1 or 0)",

@@ -2,8 +2,8 @@
 
 use ratelimit_core::StoreError;
 
-use crate::address::Address;
 use crate::config::MemcachedConfig;
+use crate::config::address::Address;
 use crate::error;
 
 /// The longest prefix: keys have at most 250 bytes.

@@ -3,8 +3,8 @@
 use md5::{Digest, Md5};
 use ratelimit_core::store::MeterId;
 
-use crate::address::{Address, PORT};
-use crate::keys::{OFFSET, mix, stable_hash};
+use crate::config::address::{Address, PORT};
+use crate::wire::keys::{OFFSET, mix, stable_hash};
 
 /// How keys are distributed over several servers.
 ///

@@ -1,12 +1,17 @@
 //! The configuration of a store.
 
+pub(crate) mod address;
+pub(crate) mod check;
+pub(crate) mod distribution;
+pub(crate) mod options;
+
 use std::fmt;
 use std::time::Duration;
 
 use ratelimit_core::store::CLOCK_SLACK;
 
-use crate::address::without_log_in;
-use crate::distribution::Distribution;
+use crate::config::address::without_log_in;
+use crate::config::distribution::Distribution;
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore).
 ///

@@ -5,7 +5,7 @@ use ratelimit_core::StoreError;
 use ratelimit_core::store::{StoreUrl, UrlOption};
 
 use crate::config::MemcachedConfig;
-use crate::distribution::Distribution;
+use crate::config::distribution::Distribution;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -131,7 +131,7 @@ fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
+    use crate::config::address::Address;
 
     fn servers(url: &str) -> Vec<Option<String>> {
         MemcachedConfig::of(url)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ratelimit_core::Timestamp;
 use ratelimit_core::store::Verdict;
 
-use crate::keys::{OFFSET, stable_hash};
+use crate::wire::keys::{OFFSET, stable_hash};
 
 /// The number of hints.
 const HINTS: usize = 8_192;

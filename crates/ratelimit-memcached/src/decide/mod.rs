@@ -1,5 +1,13 @@
 //! Decides slices: one round trip reads and reserves, a second writes bucket and log meters, and reservations are undone.
 
+pub(crate) mod claims;
+pub(crate) mod hints;
+pub(crate) mod optimistic;
+pub(crate) mod refund;
+pub(crate) mod reset;
+pub(crate) mod space;
+pub(crate) mod window;
+
 use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
@@ -10,13 +18,13 @@ use ratelimit_core::store::{Answer, Mode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
+use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
+use crate::decide::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
+use crate::decide::refund::{GivenAt, by_server, refund, take};
+use crate::decide::space::Space;
+use crate::decide::window::{Deductions, WindowCommands};
 use crate::error;
-use crate::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
-use crate::refund::{GivenAt, by_server, refund, take};
 use crate::servers::{Answers, Batch};
-use crate::space::Space;
-use crate::window::{Deductions, WindowCommands};
 
 /// How often a write is tried before the meter counts as contended.
 const ATTEMPTS: u32 = 16;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use ratelimit_core::meter::{Meter, State};
 use ratelimit_core::{ErrorKind, StoreError, Timestamp};
 
-use crate::claims::{MeterLocation, OwnedClaim};
+use crate::decide::claims::{MeterLocation, OwnedClaim};
 use crate::error;
-use crate::lifetime::Lifetimes;
-use crate::reply::Reply;
 use crate::servers::{Answers, Batch, CommandIndex};
-use crate::wire::Command;
+use crate::wire::commands::Command;
+use crate::wire::lifetime::Lifetimes;
+use crate::wire::reply::Reply;
 
 /// The states of bucket and log meters during a decision.
 #[derive(Debug)]

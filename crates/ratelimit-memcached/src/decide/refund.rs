@@ -7,15 +7,15 @@ use ratelimit_core::meter::refund as give_back;
 use ratelimit_core::{StoreError, Timestamp};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::claims::OwnedRefund;
+use crate::decide::claims::OwnedRefund;
+use crate::decide::optimistic::{Entries, Written, pause};
+use crate::decide::space::Space;
+use crate::decide::window::Deduction;
 use crate::error;
-use crate::keys::since_reset;
-use crate::optimistic::{Entries, Written, pause};
-use crate::reply::Counter;
 use crate::servers::Batch;
-use crate::space::Space;
-use crate::window::Deduction;
-use crate::wire::Command;
+use crate::wire::commands::Command;
+use crate::wire::keys::since_reset;
+use crate::wire::reply::Counter;
 
 /// Units to give back, and the instant of the refund.
 #[derive(Clone, Debug)]

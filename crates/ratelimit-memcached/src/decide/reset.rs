@@ -2,7 +2,7 @@
 //!
 //! A bucket or log is deleted. A window's counter cannot be deleted: other callers may have reserved units in it that they
 //! are about to take back, and they would take them from a new counter. So a mark replaces the counter, and from then on
-//! the segment is counted under a name with this mark; see [`window`](crate::window).
+//! the segment is counted under a name with this mark; see [`window`](crate::decide::window).
 
 use ratelimit_core::StoreError;
 use ratelimit_core::kit::all_of;
@@ -10,16 +10,16 @@ use ratelimit_core::meter::Meter;
 use ratelimit_core::store::Claims;
 use tokio::time::Instant;
 
-use crate::claims::MeterLocation;
-use crate::keys::{MARK, since_reset};
-use crate::reply::Counter;
+use crate::decide::claims::MeterLocation;
+use crate::decide::space::Space;
+use crate::decide::window::{Counters, counters, life};
 use crate::servers::Batch;
-use crate::space::Space;
-use crate::window::{Counters, counters, life};
-use crate::wire::Command;
+use crate::wire::commands::Command;
+use crate::wire::keys::{MARK, since_reset};
+use crate::wire::reply::Counter;
 
 /// Resets the meters of these claims as of their instant: in one round trip, or two if a meter was reset before. The newest
-/// counter of a window comes first, see [`window`](crate::window).
+/// counter of a window comes first, see [`window`](crate::decide::window).
 pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), StoreError> {
     let (mut batch, mark) = (Batch::new(&space.servers), new_mark());
     let (mut places, mut former) = (Vec::new(), Vec::new());

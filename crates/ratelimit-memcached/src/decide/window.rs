@@ -20,13 +20,13 @@ use ratelimit_core::meter::{MAX_UNITS, State, Window, WindowState};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
-use crate::claims::{MeterLocation, OwnedClaim};
+use crate::decide::claims::{MeterLocation, OwnedClaim};
 use crate::error;
-use crate::keys::{segment_of, since_reset};
-use crate::lifetime::Lifetimes;
-use crate::reply::Counter;
 use crate::servers::{Answers, Batch, CommandIndex};
-use crate::wire::Command;
+use crate::wire::commands::Command;
+use crate::wire::keys::{segment_of, since_reset};
+use crate::wire::lifetime::Lifetimes;
+use crate::wire::reply::Counter;
 
 /// Units to take off a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]

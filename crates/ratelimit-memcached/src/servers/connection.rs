@@ -15,10 +15,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error;
-use crate::queue::{Outcome, Pending, Queue, Replies};
-use crate::stream::Opener;
-use crate::transfer::start;
-use crate::wire::Command;
+use crate::servers::queue::{Outcome, Pending, Queue, Replies};
+use crate::servers::stream::Opener;
+use crate::servers::transfer::start;
+use crate::wire::commands::Command;
 
 /// The stamps of a batch share their upper bits; this many lower bits number its commands.
 const PLACES: u32 = 20;

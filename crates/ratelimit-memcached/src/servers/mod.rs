@@ -1,5 +1,17 @@
 //! The servers: which of them stores a meter, and batches for several of them, with meta commands or the plain protocol.
 
+pub(crate) mod connection;
+pub(crate) mod handshake;
+#[cfg(feature = "memcache")]
+pub(crate) mod plain;
+pub(crate) mod queue;
+#[cfg(feature = "tls")]
+pub(crate) mod records;
+pub(crate) mod stream;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+pub(crate) mod transfer;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,16 +21,16 @@ use ratelimit_core::store::MeterId;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::check;
 use crate::config::MemcachedConfig;
-use crate::connection::{Commands, Connection};
-use crate::distribution::ServerSelector;
+use crate::config::check;
+use crate::config::distribution::ServerSelector;
+use crate::servers::connection::{Commands, Connection};
 #[cfg(feature = "memcache")]
-use crate::plain::{self, MemcachePool};
-use crate::queue::Replies;
-use crate::reply::Reply;
-use crate::stream::Opener;
-use crate::wire::Command;
+use crate::servers::plain::MemcachePool;
+use crate::servers::queue::Replies;
+use crate::servers::stream::Opener;
+use crate::wire::commands::Command;
+use crate::wire::reply::Reply;
 
 /// All servers.
 pub(crate) struct Servers {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::reply::{Reply, Stamp};
+use crate::wire::reply::{Reply, Stamp};
 use ratelimit_core::StoreError;
 
 /// While this many bytes or more wait to be sent, callers have to wait.

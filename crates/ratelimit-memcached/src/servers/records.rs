@@ -37,7 +37,7 @@ fn first_command(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Command;
+    use crate::wire::commands::Command;
     use proptest::prelude::*;
 
     fn write(size: usize) -> Vec<u8> {

@@ -11,10 +11,10 @@ use tokio::net::UnixStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
-use crate::address::Address;
 use crate::config::MemcachedConfig;
+use crate::config::address::Address;
 use crate::error;
-use crate::handshake::Handshake;
+use crate::servers::handshake::Handshake;
 use ratelimit_core::StoreError;
 
 /// Idle connections are probed, so that no firewall forgets them and a lost peer is noticed.
@@ -43,7 +43,7 @@ impl Opener {
     pub(crate) fn all(config: &MemcachedConfig, addresses: Vec<Address>) -> Result<Vec<Self>, StoreError> {
         let handshake = Handshake::new(config);
         #[cfg(feature = "tls")]
-        let connector = if config.tls { Some(crate::tls::connector(config)?) } else { None };
+        let connector = if config.tls { Some(crate::servers::tls::connector(config)?) } else { None };
         let opener = |address: Address| {
             Ok(Self {
                 handshake: handshake.clone(),
@@ -133,7 +133,7 @@ mod tests {
     async fn idle_connections_are_probed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let config = MemcachedConfig::of(&listener.local_addr().unwrap().to_string());
-        let addresses = crate::check::addresses(&config).unwrap();
+        let addresses = crate::config::check::addresses(&config).unwrap();
         let stream = Opener::all(&config, addresses).unwrap()[0].connect().await.unwrap();
         assert!(stream.socket.keepalive().unwrap());
     }

@@ -10,11 +10,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::AbortHandle;
 
 use crate::error;
-use crate::queue::{Pending, Queue};
+use crate::servers::queue::{Pending, Queue};
 #[cfg(feature = "tls")]
-use crate::records::first_piece;
-use crate::reply::{Received, Reply, Stamp, receive};
-use crate::stream::Stream;
+use crate::servers::records::first_piece;
+use crate::servers::stream::Stream;
+use crate::wire::reply::{Received, Reply, Stamp, receive};
 use ratelimit_core::{ErrorKind, StoreError};
 
 /// The minimum number of bytes to read with one call.

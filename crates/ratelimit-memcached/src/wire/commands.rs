@@ -21,7 +21,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// Appends the command with a stamp, which its reply carries. The key is visible ASCII and has at most 250 bytes; see
-    /// [`keys`](crate::keys).
+    /// [`keys`](crate::wire::keys).
     pub(crate) fn encode(&self, key: &str, stamp: u64, bytes: &mut Vec<u8>) {
         let mut line = CommandLine(bytes);
         match self {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::error;
-use crate::keys::MARK;
+use crate::wire::keys::MARK;
 use ratelimit_core::{ErrorKind, StoreError};
 
 /// The longest first line of a reply: its code, a size and the requested flags, or the text of an error.

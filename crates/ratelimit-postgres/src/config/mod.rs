@@ -1,5 +1,7 @@
 //! The configuration of a store.
 
+pub(crate) mod options;
+
 use std::fmt;
 use std::time::Duration;
 

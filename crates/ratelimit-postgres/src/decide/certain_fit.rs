@@ -2,7 +2,7 @@
 
 use ratelimit_core::meter::{MAX_UNITS, Meter};
 
-use crate::claims::{OwnedClaims, claim_numbers, signed};
+use crate::wire::claims::{OwnedClaims, claim_numbers, signed};
 
 /// The latest instant of a state.
 const MAX_INSTANT: i64 = (1 << 62) - 1;

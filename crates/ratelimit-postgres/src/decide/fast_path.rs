@@ -6,15 +6,15 @@ use ratelimit_core::store::{Answer, Mode};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::smallvec;
 
-use crate::call::Argument::{BigInt, BigInts, Bytes, BytesList, Float, Floats, Ints};
-use crate::call::Call;
-use crate::certain_fit::CertainFit;
-use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
 use crate::config::PostgresConfig;
+use crate::decide::certain_fit::CertainFit;
 use crate::error;
-use crate::reply::Reply;
-use crate::schema::Function;
-use crate::wire::{bucket_state, by_server, slack, unsigned};
+use crate::wire::call::Argument::{BigInt, BigInts, Bytes, BytesList, Float, Floats, Ints};
+use crate::wire::call::Call;
+use crate::wire::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
+use crate::wire::codec::{bucket_state, by_server, slack, unsigned};
+use crate::wire::reply::Reply;
+use crate::wire::schema::Function;
 
 /// The state of a meter that the server has read, and what it has charged.
 #[derive(Clone)]

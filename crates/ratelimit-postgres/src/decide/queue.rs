@@ -11,11 +11,11 @@ use ratelimit_core::{ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::claims::OwnedClaims;
+use crate::decide::fast_path::{FastPath, are_plain};
 use crate::error;
-use crate::fast_path::{FastPath, are_plain};
-use crate::link::Link;
-use crate::wire;
+use crate::servers::link::Link;
+use crate::wire::claims::OwnedClaims;
+use crate::wire::codec;
 
 /// The maximum number of claims in a shared statement.
 const TOGETHER: usize = 128;
@@ -374,6 +374,6 @@ async fn decide_together(
     slices: &[OwnedClaims],
     deadline: Instant,
 ) -> Result<Answers, StoreError> {
-    let (numbers,): (Vec<i64>,) = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
-    wire::answers(slices, &numbers)
+    let (numbers,): (Vec<i64>,) = link.run(&codec::claim_call(slices, link.config()), deadline).await?;
+    codec::answers(slices, &numbers)
 }

@@ -10,12 +10,12 @@ use sqlx::{AssertSqlSafe, FromRow, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::call::Call;
 use crate::config::{PostgresConfig, address_of};
 use crate::error;
-use crate::first_migration::FirstMigration;
-use crate::schema::Names;
-use crate::source::{ActiveConnection, Source};
+use crate::servers::first_migration::FirstMigration;
+use crate::servers::source::{ActiveConnection, Source};
+use crate::wire::call::Call;
+use crate::wire::schema::Names;
 
 /// How often a statement is tried that the server rolls back because of concurrent ones.
 const TRIES: usize = 4;

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row as _, SqlSafeStr};
 use tokio::time::Instant;
 
 use crate::config::{PostgresConfig, host_of};
-use crate::schema::{Names, SETTINGS};
+use crate::wire::schema::{Names, SETTINGS};
 
 /// A setting that only our own connections have: a pooler that ignores settings drops this one as well.
 const MARK: (&str, &str) = ("ratelimit.connection", "own");

@@ -1,5 +1,8 @@
 //! The store.
 
+pub(crate) mod prune;
+pub(crate) mod scan;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,15 +10,15 @@ use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use sqlx::postgres::PgPool;
 
-use crate::call::{Argument, Call};
-use crate::claims::{name_of, owned};
 use crate::config::PostgresConfig;
+use crate::decide::queue::Queue;
 use crate::error;
-use crate::link::{Link, Migrates};
-use crate::prune::{Pruner, prune};
-use crate::queue::Queue;
-use crate::schema::Function;
-use crate::wire::refund_call;
+use crate::servers::link::{Link, Migrates};
+use crate::store::prune::{Pruner, prune};
+use crate::wire::call::{Argument, Call};
+use crate::wire::claims::{name_of, owned};
+use crate::wire::codec::refund_call;
+use crate::wire::schema::Function;
 
 /// Counts on a PostgreSQL server. Clones share the connections.
 ///

@@ -7,11 +7,11 @@ use tokio::task::AbortHandle;
 
 use ratelimit_core::StoreError;
 
-use crate::call::Argument::BigInt;
-use crate::call::Call;
 use crate::error;
-use crate::link::Link;
-use crate::schema::Function;
+use crate::servers::link::Link;
+use crate::wire::call::Argument::BigInt;
+use crate::wire::call::Call;
+use crate::wire::schema::Function;
 
 /// How many blocks of the table one statement scans: some thousand rows, about a millisecond.
 const BLOCKS: i64 = 32;

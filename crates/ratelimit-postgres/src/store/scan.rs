@@ -7,11 +7,11 @@ use ratelimit_core::kit::MeterScan;
 use ratelimit_core::store::MeterId;
 use tokio::time::Instant;
 
-use crate::call::Argument::{BigInt, Bytes};
-use crate::call::Call;
-use crate::claims::{all_names, name_of, names_of, only_name};
-use crate::schema::Function;
 use crate::store::PostgresStore;
+use crate::wire::call::Argument::{BigInt, Bytes};
+use crate::wire::call::Call;
+use crate::wire::claims::{all_names, name_of, names_of, only_name};
+use crate::wire::schema::Function;
 
 /// How many names one statement reads.
 const PAGE: usize = 1_000;

@@ -5,8 +5,8 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 
 use crate::error;
-use crate::schema::{Function, Names};
-use crate::text;
+use crate::wire::schema::{Function, Names};
+use crate::wire::text;
 
 /// One call of one function.
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use ratelimit_core::store::{Answer, Mode, Refund, Verdict};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
-use crate::call::Argument::{BigInt, BigInts, BytesList, Int};
-use crate::call::{Argument, Call};
-use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, name_of, signed};
 use crate::config::PostgresConfig;
 use crate::error;
-use crate::schema::Function;
+use crate::wire::call::Argument::{BigInt, BigInts, BytesList, Int};
+use crate::wire::call::{Argument, Call};
+use crate::wire::claims::{OwnedClaim, OwnedClaims, claim_numbers, name_of, signed};
+use crate::wire::schema::Function;
 
 /// The call that decides `slices`, in their order.
 pub(crate) fn claim_call(slices: &[OwnedClaims], config: &PostgresConfig) -> Call {

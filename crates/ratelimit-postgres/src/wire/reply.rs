@@ -6,9 +6,9 @@ use sqlx::{Decode, FromRow, Row, Type};
 /// The reply to a call on the fast path.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// To [`TakeOne`](crate::schema::Function::TakeOne).
+    /// To [`TakeOne`](crate::wire::schema::Function::TakeOne).
     One(One),
-    /// To [`Take`](crate::schema::Function::Take).
+    /// To [`Take`](crate::wire::schema::Function::Take).
     Many(Box<Many>),
 }
 

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
-use crate::reply::MANY_ANSWERS;
+use crate::wire::reply::MANY_ANSWERS;
 
 /// The SQL of the schema, in the order of creation. The names in it are those of the default configuration.
 const PARTS: [&str; 11] = [

@@ -3,9 +3,9 @@
 use ratelimit_core::StoreError;
 use redis::ConnectionInfo;
 
-use crate::address::info;
+use crate::config::address::info;
+use crate::config::sentinel::Address;
 use crate::error;
-use crate::sentinel::address::Address;
 
 /// The servers that an address names.
 #[derive(Clone)]

@@ -1,5 +1,11 @@
 //! The configuration of a store.
 
+pub(crate) mod address;
+pub(crate) mod addresses;
+pub(crate) mod node_address;
+pub(crate) mod options;
+pub(crate) mod sentinel;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -8,7 +14,7 @@ use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::store::CLOCK_SLACK;
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use crate::servers::Servers;
+use crate::config::addresses::Servers;
 
 /// The configuration of a [`RedisStore`](crate::RedisStore).
 ///

@@ -6,8 +6,8 @@ use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::store::{StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
+use crate::config::addresses::Servers;
 use crate::error;
-use crate::servers::Servers;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[

@@ -5,9 +5,9 @@ use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
 use ratelimit_core::StoreError;
 
-use crate::address::info;
+use crate::config::address::info;
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
 
 const PORT: u16 = 26_379;
 
@@ -15,13 +15,13 @@ const PORT: u16 = 26_379;
 #[derive(Clone)]
 pub(crate) struct Address {
     /// An address of the right kind (TCP or TLS), and the addresses of the sentinels.
-    pub(super) sentinels: (ConnectionAddr, Vec<NodeAddress>),
+    pub(crate) sentinels: (ConnectionAddr, Vec<NodeAddress>),
     /// The sentinels' name for the primary.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Log-in and database of the servers.
-    pub(super) settings: RedisConnectionInfo,
+    pub(crate) settings: RedisConnectionInfo,
     /// The log-in of the sentinels.
-    pub(super) sentinel_settings: RedisConnectionInfo,
+    pub(crate) sentinel_settings: RedisConnectionInfo,
 }
 
 impl Address {

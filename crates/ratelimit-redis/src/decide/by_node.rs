@@ -14,12 +14,12 @@ use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
-use crate::calls::Calls;
+use crate::decide::calls::Calls;
 use crate::error;
-use crate::fast::{self, Single};
-use crate::keys::slot_of;
-use crate::server::Server;
-use crate::wire::Answers;
+use crate::servers::server::Server;
+use crate::wire::codec::Answers;
+use crate::wire::fast::{self, Single};
+use crate::wire::keys::slot_of;
 
 /// A cluster whose checks are batched by node.
 pub(crate) struct ByNode {

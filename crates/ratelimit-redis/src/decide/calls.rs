@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::error;
-use crate::fast::{self, Single};
-use crate::keys::{by_slot, key_of, slot_of};
-use crate::link::Link;
-use crate::wire::{self, Answers, OwnedClaims, OwnedRefund};
+use crate::servers::link::Link;
+use crate::wire::codec::{self, Answers, OwnedClaims, OwnedRefund};
+use crate::wire::fast::{self, Single};
+use crate::wire::keys::{by_slot, key_of, slot_of};
 
 /// The maximum number of slices in one script call: a server does nothing else while a script runs.
 const BATCH: usize = 256;
@@ -71,8 +71,8 @@ impl Calls {
                     self.answers(self.call_of(&singles), read, batch.len(), deadline).await
                 }
                 None => {
-                    let call = wire::claim_call(batch, self.time, self.slack_millis);
-                    let read = |reply| wire::answers(batch, self.time, reply);
+                    let call = codec::claim_call(batch, self.time, self.slack_millis);
+                    let read = |reply| codec::answers(batch, self.time, reply);
                     self.answers(call, read, batch.len(), deadline).await
                 }
             });
@@ -114,7 +114,7 @@ impl Calls {
         if refunds.is_empty() {
             return Ok(());
         }
-        let call = wire::refund_call(now, refunds, self.time);
+        let call = codec::refund_call(now, refunds, self.time);
         let failure = match self.link.send(call, deadline).await? {
             Value::Int(1) => return Ok(()),
             Value::Int(_) => error::corrupt(),

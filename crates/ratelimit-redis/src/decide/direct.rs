@@ -6,10 +6,10 @@ use ratelimit_core::store::{Answer, Claims, Decisions, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use redis::cmd;
 
-use crate::calls::Calls;
-use crate::keys::key_of;
-use crate::spread;
-use crate::wire::{Answers, slot_of_all};
+use crate::decide::calls::Calls;
+use crate::decide::spread;
+use crate::wire::codec::{Answers, slot_of_all};
+use crate::wire::keys::key_of;
 
 impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,10 +6,10 @@ use ratelimit_core::store::{Answer, Mode, Verdict};
 use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::calls::Calls;
+use crate::decide::calls::Calls;
 use crate::error;
-use crate::keys::{by_slot, slot_of};
-use crate::wire::{Answers, OwnedClaim, OwnedClaims, OwnedRefund, slot_of_all};
+use crate::wire::codec::{Answers, OwnedClaim, OwnedClaims, OwnedRefund, slot_of_all};
+use crate::wire::keys::{by_slot, slot_of};
 
 /// The claims of a slice that are in the same slot.
 #[derive(Clone)]

@@ -12,13 +12,13 @@ use redis::{Cmd, ConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
-use crate::discovery::Discovery;
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::keys::slot_of;
-use crate::node_address::NodeAddress;
-use crate::nodes::Nodes;
-use crate::script::{first_key, in_full};
-use crate::server::Server;
+use crate::servers::discovery::Discovery;
+use crate::servers::nodes::Nodes;
+use crate::servers::server::Server;
+use crate::wire::keys::slot_of;
+use crate::wire::script::{first_key, in_full};
 
 /// How many redirects a call follows.
 const REDIRECTS: u32 = 8;

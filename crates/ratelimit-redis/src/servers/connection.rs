@@ -15,11 +15,11 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::RedisConfig;
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
-use crate::script::{CLAIM, REFUND};
-use crate::single_flight::SingleFlight;
-use crate::stream::{Opener, Passed, Traffic};
+use crate::servers::single_flight::SingleFlight;
+use crate::servers::stream::{Opener, Passed, Traffic};
+use crate::wire::script::{CLAIM, REFUND};
 
 /// Connecting may take this long, in the background, even if the time limit of a call is shorter.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);

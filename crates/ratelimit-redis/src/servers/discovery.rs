@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error;
-use crate::server::Server;
-use crate::single_flight::SingleFlight;
+use crate::servers::server::Server;
+use crate::servers::single_flight::SingleFlight;
 
 /// A result younger than this is used again.
 const FRESH: Duration = Duration::from_millis(100);

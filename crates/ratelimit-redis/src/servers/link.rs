@@ -5,13 +5,13 @@ use tokio::time::Instant;
 
 use ratelimit_core::StoreError;
 
-use crate::cluster::Cluster;
 use crate::config::RedisConfig;
-use crate::connection::Dialer;
-use crate::provided::Provided;
-use crate::sentinel::Sentinel;
-use crate::server::Server;
-use crate::servers::Servers;
+use crate::config::addresses::Servers;
+use crate::servers::cluster::Cluster;
+use crate::servers::connection::Dialer;
+use crate::servers::provided::Provided;
+use crate::servers::sentinel::Sentinel;
+use crate::servers::server::Server;
 
 /// One server, the primary that sentinels watch, a cluster, or a connection or pool of the program.
 pub(crate) enum Link {

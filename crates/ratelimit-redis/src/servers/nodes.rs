@@ -8,13 +8,13 @@ use ratelimit_core::{ErrorKind, StoreError};
 use redis::ConnectionInfo;
 
 use crate::config::RedisConfig;
-use crate::connection::Dialer;
-use crate::discovery::{query_all, survey_deadline};
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::keys::SLOTS;
-use crate::node_address::NodeAddress;
-use crate::server::Server;
-use crate::topology::ClusterView;
+use crate::servers::connection::Dialer;
+use crate::servers::discovery::{query_all, survey_deadline};
+use crate::servers::server::Server;
+use crate::servers::topology::ClusterView;
+use crate::wire::keys::SLOTS;
 
 /// How many nodes are asked for their view concurrently.
 const ASKED: usize = 8;

@@ -9,7 +9,7 @@ use redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error;
-use crate::script::in_full;
+use crate::wire::script::in_full;
 
 /// The first pause before a call on keys that are moving between two nodes is retried.
 const PAUSE: Duration = Duration::from_millis(10);

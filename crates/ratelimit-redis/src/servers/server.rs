@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use ratelimit_core::StoreError;
 
-use crate::connection::{Connection, Dialer};
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
-use crate::script::in_full;
+use crate::servers::connection::{Connection, Dialer};
+use crate::wire::script::in_full;
 
 /// One server, and the connections to it, which are used in turn.
 pub(crate) struct Server {

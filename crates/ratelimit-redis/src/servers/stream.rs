@@ -16,8 +16,8 @@ use tokio::net::TcpStream;
 use ratelimit_core::StoreError;
 
 use crate::config::RedisConfig;
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
 
 /// Idle connections are probed, so that a lost peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -113,7 +113,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
 pub(crate) struct Opener {
     address: ConnectionAddr,
     #[cfg(feature = "tls")]
-    tls: Option<crate::tls::Tls>,
+    tls: Option<crate::servers::tls::Tls>,
 }
 
 impl Opener {
@@ -132,7 +132,7 @@ impl Opener {
         }
         Ok(Self {
             #[cfg(feature = "tls")]
-            tls: if has_tls { Some(crate::tls::Tls::new(config)?) } else { None },
+            tls: if has_tls { Some(crate::servers::tls::Tls::new(config)?) } else { None },
             address: address.clone(),
         })
     }

@@ -6,10 +6,10 @@ use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Value, cmd};
 use tokio::time::Instant;
 
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
-use crate::server::Server;
-use crate::value::{list, text};
+use crate::servers::server::Server;
+use crate::wire::value::{list, text};
 
 /// The cluster as seen by one node.
 #[derive(Clone, Debug)]

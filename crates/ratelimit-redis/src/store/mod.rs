@@ -1,5 +1,10 @@
 //! The store.
 
+#[cfg(feature = "deadpool")]
+pub(crate) mod pool;
+pub(crate) mod scan;
+pub(crate) mod with_connection;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,11 +12,11 @@ use ratelimit_core::layers::Batched;
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
-use crate::by_node::ByNode;
-use crate::calls::Calls;
 use crate::config::RedisConfig;
+use crate::decide::by_node::ByNode;
+use crate::decide::calls::Calls;
 use crate::error::{self, STORE};
-use crate::link::Link;
+use crate::servers::link::Link;
 
 /// Counts on Redis or Valkey: on one server, on a cluster, or on the primary that sentinels watch.
 ///

@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
 use crate::error;
-use crate::link::Link;
-use crate::provided::{Provided, Sent, Source, request};
+use crate::servers::link::Link;
+use crate::servers::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
 
 /// A pool that lends a connection for each call.

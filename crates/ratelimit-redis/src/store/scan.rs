@@ -9,12 +9,12 @@ use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Value, cmd};
 use tokio::time::Instant;
 
-use crate::calls::Calls;
+use crate::decide::calls::Calls;
 use crate::error;
-use crate::keys::{StoredKey, pattern_of};
-use crate::server::Server;
+use crate::servers::server::Server;
 use crate::store::RedisStore;
-use crate::value::{list, text};
+use crate::wire::keys::{StoredKey, pattern_of};
+use crate::wire::value::{list, text};
 
 /// How many keys a server reads for one `SCAN`. It does nothing else meanwhile.
 const PAGE: usize = 1_000;

@@ -6,8 +6,8 @@ use redis::aio::ConnectionLike;
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
-use crate::link::Link;
-use crate::provided::{Provided, Sent, Source, request};
+use crate::servers::link::Link;
+use crate::servers::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
 
 /// A connection that is cloned for each call.

@@ -10,8 +10,8 @@ use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
 use crate::error;
-use crate::keys::slot_of;
-use crate::script::{CLAIM, REFUND};
+use crate::wire::keys::slot_of;
+use crate::wire::script::{CLAIM, REFUND};
 
 /// Claims whose meters' names are encoded as keys.
 pub(crate) type OwnedClaims = kit::OwnedClaims<Vec<u8>>;

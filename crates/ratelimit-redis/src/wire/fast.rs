@@ -11,8 +11,8 @@ use redis::{Cmd, Value};
 use smallvec::smallvec;
 
 use crate::error;
-use crate::script::CLAIM;
-use crate::wire::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
+use crate::wire::codec::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
+use crate::wire::script::CLAIM;
 
 /// The first byte of an argument for the fast path; on the general path it is zero or one.
 const FAST_PATH: u8 = 2;

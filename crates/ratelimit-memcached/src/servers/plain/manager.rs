@@ -12,7 +12,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
-use crate::address::Address;
+use crate::config::address::Address;
 use crate::error;
 
 /// The maximum time for connecting to a listening server.

@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use super::failure::{Fault, Health};
 use crate::error;
-use crate::lifetime::end;
-use crate::queue::Replies;
-use crate::reply::{Counter, Reply};
-use crate::wire::Command;
+use crate::servers::queue::Replies;
+use crate::wire::commands::Command;
+use crate::wire::lifetime::end;
+use crate::wire::reply::{Counter, Reply};
 
 /// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
 const KEYS: usize = 64;

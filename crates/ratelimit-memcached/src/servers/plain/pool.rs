@@ -13,8 +13,8 @@ use super::failure::Health;
 use super::manager::{MemcacheManager, MemcachePool};
 use super::perform::{Performed, perform};
 use crate::error;
-use crate::queue::Replies;
-use crate::wire::Command;
+use crate::servers::queue::Replies;
+use crate::wire::commands::Command;
 
 /// Sends commands, each with the key of its item, and returns one reply for each.
 pub(crate) async fn send(pool: &MemcachePool, commands: &[(String, Command)], deadline: Instant) -> Replies {

@@ -1,6 +1,5 @@
 //! A primary and replicas watched by sentinels: calls are sent to whichever server is the primary.
 
-pub(crate) mod address;
 mod watch;
 
 use std::sync::Arc;
@@ -11,12 +10,12 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
-use crate::discovery::Discovery;
 use crate::error;
-use crate::server::Server;
+use crate::servers::discovery::Discovery;
+use crate::servers::server::Server;
 
-use self::address::Address;
 use self::watch::Watch;
+use crate::config::sentinel::Address;
 
 /// The interval at which a store in use asks the sentinels although nothing has failed: a primary that they have replaced
 /// may still answer this program.

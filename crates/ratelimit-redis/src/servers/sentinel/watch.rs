@@ -8,14 +8,14 @@ use redis::{RedisError, ServerErrorKind, Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
-use crate::connection::Dialer;
-use crate::discovery::{query_all, survey_deadline};
+use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::node_address::NodeAddress;
-use crate::server::Server;
-use crate::value::{list, text};
+use crate::servers::connection::Dialer;
+use crate::servers::discovery::{query_all, survey_deadline};
+use crate::servers::server::Server;
+use crate::wire::value::{list, text};
 
-use super::address::Address;
+use crate::config::sentinel::Address;
 
 /// The sentinels, and the last known primary.
 pub(crate) struct Watch {
