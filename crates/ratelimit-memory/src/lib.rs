@@ -51,6 +51,7 @@ mod config;
 mod due;
 #[doc(hidden)]
 pub mod kit;
+mod only;
 mod options;
 mod refusal;
 #[cfg(all(test, not(miri)))]

@@ -90,10 +90,9 @@ impl Shard {
         self.table.find(fingerprint)
     }
 
-    /// Whether a claim fits the meter at `place`; `None` for a new meter.
-    pub(crate) fn fits(&self, place: Option<SlotIndex>, demand: Demand<'_>) -> bool {
-        let Some(place) = place else { return demand.fits_fresh() };
-        self.read(place, |state| demand.meter.fits(state, demand.cost, demand.now))
+    /// The slot of a meter.
+    pub(crate) fn slot(&self, place: SlotIndex) -> &Slot {
+        self.table.slot(place)
     }
 
     /// The verdict if nothing is charged.
@@ -110,15 +109,12 @@ impl Shard {
         self.large.read(self.table.slot(place), f)
     }
 
-    /// Decides a claim on a meter, and charges it if it is admitted and is not a peek.
-    pub(crate) fn claim(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
+    /// Records what a charge has made of a meter's slot.
+    pub(crate) fn charged(&mut self, place: SlotIndex, after: Slot, limit: u64) {
         let slot = self.table.slot_mut(place);
-        let Some((admitted, verdict)) = slot.claim(demand) else {
-            return self.claim_other(place, demand);
-        };
-        slot.set_limit(verdict.limit);
-        self.has_decided(place, admitted, demand);
-        (admitted, verdict)
+        *slot = after;
+        slot.set_limit(limit);
+        self.has_charged(place);
     }
 
     /// Finds a meter whose claim can be decided in its slot, and how. Otherwise returns the place of the meter, if

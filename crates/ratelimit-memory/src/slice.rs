@@ -1,10 +1,9 @@
 //! Several claims that are decided together: all their shards are locked at once.
 
-use ratelimit_core::Timestamp;
 use ratelimit_core::store::{Claim, Claims, Mode, Verdicts};
 use smallvec::SmallVec;
 
-use crate::kit::{Demand, Fingerprint};
+use crate::kit::{Demand, Fingerprint, Fingerprints, Slot};
 use crate::shard::{Bound, Room};
 use crate::shards::{ShardGuard, Shards};
 use crate::table::SlotIndex;
@@ -12,77 +11,96 @@ use crate::table::SlotIndex;
 /// Claims whose shards are locked.
 pub(crate) struct Slice<'s, 'c> {
     claims: Claims<'c>,
-    now: Timestamp,
     shards: SmallVec<[ShardGuard<'s>; 4]>,
     /// One for each claim.
     targets: SmallVec<[Target; 4]>,
 }
 
+/// The meter of a claim.
 struct Target {
     fingerprint: Fingerprint,
     /// The index of the locked shard.
     shard: usize,
-    /// Valid until a meter is removed or inserted.
+    /// `None` if the meter is new. Valid until a meter is removed or inserted.
     place: Option<SlotIndex>,
+    /// The slot after this claim alone; `None` if the state is not in the slot.
+    after: Option<Slot>,
 }
 
 impl<'s, 'c> Slice<'s, 'c> {
+    pub(crate) fn new(claims: Claims<'c>) -> Self {
+        Self { claims, shards: SmallVec::new(), targets: SmallVec::new() }
+    }
+
     /// Locks the shards, each once and in the order of their numbers. A thread that waits for one holds none with a
     /// higher number, so there is no deadlock.
-    #[inline]
-    pub(crate) fn hold(
-        shards: &'s Shards,
-        claims: Claims<'c>,
-        fingerprints: impl Iterator<Item = Fingerprint>,
-    ) -> Self {
-        let mut slice = Self { now: claims.now(), claims, targets: SmallVec::new(), shards: SmallVec::new() };
+    pub(crate) fn lock(&mut self, shards: &'s Shards, fingerprints: &Fingerprints) {
         let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
-        for fingerprint in fingerprints {
+        for claim in self.claims.iter() {
+            let fingerprint = fingerprints.of(&claim.id);
             let number = shards.number_of(fingerprint);
             numbers.push(number);
             // For now, this is the number of the shard.
-            slice.targets.push(Target { fingerprint, shard: number, place: None });
+            self.targets.push(Target { fingerprint, shard: number, place: None, after: None });
         }
         numbers.sort_unstable();
         numbers.dedup();
         for number in &numbers {
-            slice.shards.push(shards.lock(*number));
+            self.shards.push(shards.lock(*number));
         }
-        for target in &mut slice.targets {
+        for target in &mut self.targets {
             target.shard = numbers.partition_point(|other| *other < target.shard);
-            target.place = slice.shards[target.shard].find(target.fingerprint);
+            target.place = self.shards[target.shard].find(target.fingerprint);
         }
-        slice
     }
 
-    fn demand<'m>(&self, claim: &'m Claim<'_>) -> Demand<'m> {
-        Demand::new(claim, self.now, self.claims.mode())
-    }
-
-    /// Whether all of the claims fit.
-    pub(crate) fn fits(&self) -> bool {
-        self.claims.mode() == Mode::Force
-            || self
-                .claims
-                .iter()
-                .zip(&self.targets)
-                .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.demand(claim)))
+    /// Decides the claims, each on a copy of its slot. Returns whether all are admitted, and adds their verdicts. Those are
+    /// final unless one is charged whose state is not in its slot.
+    pub(crate) fn decide(&mut self, verdicts: &mut Verdicts) -> bool {
+        let (now, mode) = (self.claims.now(), self.claims.mode());
+        let mut admitted = true;
+        for (claim, target) in self.claims.iter().zip(&mut self.targets) {
+            let (demand, shard) = (Demand::new(claim, now, mode), &self.shards[target.shard]);
+            target.after = target.place.map(|place| *shard.slot(place));
+            let (fits, verdict) = match target.after.as_mut().and_then(|slot| slot.claim(demand)) {
+                Some(decided) => decided,
+                None => {
+                    target.after = None;
+                    let verdict = shard.verdict(target.place, demand);
+                    (verdict.fits || mode == Mode::Force, verdict)
+                }
+            };
+            admitted &= fits;
+            verdicts.push(verdict);
+        }
+        if !admitted {
+            // Those that fit were not charged after all.
+            for ((claim, target), verdict) in self.claims.iter().zip(&self.targets).zip(verdicts) {
+                if verdict.fits && target.after.is_some() {
+                    *verdict = self.shards[target.shard].verdict(target.place, Demand::new(claim, now, mode));
+                }
+            }
+        }
+        admitted
     }
 
     /// Makes room for new meters. If that is not possible, the caller must charge nothing.
     pub(crate) fn make_room(&mut self, bound: Bound) -> Room {
         let mut all = Room { is_made: true, evicted: 0 };
+        let is_new = |claim: &Claim<'_>, target: &Target| target.place.is_none() && claim.cost > 0;
+        if !self.claims.iter().zip(&self.targets).any(|(claim, target)| is_new(claim, target)) {
+            return all;
+        }
         let fingerprints: SmallVec<[Fingerprint; 4]> =
             self.targets.iter().map(|target| target.fingerprint).collect();
         for number in 0..self.shards.len() {
-            let is_new = |(claim, target): (&Claim<'_>, &Target)| {
-                target.shard == number && target.place.is_none() && claim.cost > 0
-            };
-            let wanted = self.claims.iter().zip(&self.targets).filter(|pair| is_new(*pair)).count();
+            let each = self.claims.iter().zip(&self.targets);
+            let wanted =
+                each.filter(|(claim, target)| target.shard == number && is_new(claim, target)).count();
             if wanted == 0 {
                 continue;
             }
-            let room = self.shards[number].make_room(wanted, bound, self.now, &fingerprints);
+            let room = self.shards[number].make_room(wanted, bound, self.claims.now(), &fingerprints);
             all = Room { is_made: room.is_made, evicted: all.evicted + room.evicted };
             if !all.is_made {
                 break;
@@ -91,32 +109,25 @@ impl<'s, 'c> Slice<'s, 'c> {
         all
     }
 
-    /// Charges every claim with a cost. Returns whether a sweep is due.
+    /// Charges every claim with a cost; all are admitted, and there is room. Returns whether a sweep is due.
     pub(crate) fn charge(&mut self, verdicts: &mut Verdicts, tidy_every: u32) -> bool {
         let mut tidy = false;
-        for (claim, target) in self.claims.iter().zip(&self.targets) {
-            let shard = &mut self.shards[target.shard];
-            // Meters may have moved to make room.
-            let place = shard.find(target.fingerprint);
-            let demand = Demand::new(claim, self.now, Mode::Force);
+        // New meters move others, and so does making room for them.
+        let may_have_moved = self.targets.iter().any(|target| target.place.is_none());
+        for ((claim, target), verdict) in self.claims.iter().zip(&self.targets).zip(verdicts) {
             if claim.cost == 0 {
-                verdicts.push(shard.verdict(place, demand));
                 continue;
             }
-            let (_, verdict) = match place {
-                Some(place) => shard.claim(place, demand),
-                None => shard.claim_new(target.fingerprint, demand),
-            };
-            verdicts.push(verdict);
+            let shard = &mut self.shards[target.shard];
+            let place = if may_have_moved { shard.find(target.fingerprint) } else { target.place };
+            let demand = Demand::new(claim, self.claims.now(), Mode::Force);
+            match (place, target.after) {
+                (Some(place), Some(slot)) => shard.charged(place, slot, verdict.limit),
+                (Some(place), None) => *verdict = shard.claim_other(place, demand).1,
+                (None, _) => *verdict = shard.claim_new(target.fingerprint, demand).1,
+            }
             tidy |= place.is_none() || shard.is_time(tidy_every);
         }
         tidy
-    }
-
-    /// Returns the verdicts without charging.
-    pub(crate) fn verdicts(&self, verdicts: &mut Verdicts) {
-        for (claim, target) in self.claims.iter().zip(&self.targets) {
-            verdicts.push(self.shards[target.shard].verdict(target.place, self.demand(claim)));
-        }
     }
 }

@@ -10,11 +10,10 @@ use ratelimit_core::store::{
 };
 use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp, kit};
 
-use crate::kit::{Demand, Fingerprint, Fingerprints, InPlace};
+use crate::kit::Fingerprints;
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
-use crate::table::SlotIndex;
 use crate::{MemoryConfig, WhenFull};
 
 /// A store in the memory of this process.
@@ -73,9 +72,9 @@ use crate::{MemoryConfig, WhenFull};
 /// probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.
 #[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {
-    shards: Shards,
-    fingerprints: Fingerprints,
-    bound: Bound,
+    pub(crate) shards: Shards,
+    pub(crate) fingerprints: Fingerprints,
+    pub(crate) bound: Bound,
     config: MemoryConfig,
     walk: Walk,
     evicted: Evicted,
@@ -93,7 +92,7 @@ struct Walk(AtomicUsize);
 struct Evicted(AtomicU64);
 
 /// One in this many charges of a known key continues the sweep.
-const TIDY_EVERY: u32 = 32;
+pub(crate) const TIDY_EVERY: u32 = 32;
 
 /// How many meters one step of the sweep visits.
 const LOOKS: usize = 8;
@@ -165,7 +164,7 @@ impl MemoryStore {
     /// Records that meters were evicted that still counted. The caller must hold no lock: what the program has installed for
     /// its metrics runs in this call.
     #[cold]
-    fn has_evicted(&self, meters: u64) {
+    pub(crate) fn has_evicted(&self, meters: u64) {
         self.evicted.0.fetch_add(meters, Ordering::Relaxed);
         kit::count_evicted(NAME, meters);
     }
@@ -192,70 +191,9 @@ impl MemoryStore {
         }
     }
 
-    /// Completes a claim that was decided on a meter in its slot.
-    #[inline(always)]
-    fn claimed<R>(
-        &self,
-        mut shard: ShardGuard<'_>,
-        place: SlotIndex,
-        (admitted, verdict): (bool, Verdict),
-        demand: Demand<'_>,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        shard.has_decided(place, admitted, demand);
-        let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
-        self.release(shard, tidy, demand.now);
-        then(Ok((admitted, verdict)))
-    }
-
-    /// A claim on a new meter, or on one whose state is not in its slot.
-    #[inline(never)]
-    fn claim_unusual<R>(
-        &self,
-        mut shard: ShardGuard<'_>,
-        fingerprint: Fingerprint,
-        place: Option<SlotIndex>,
-        demand: Demand<'_>,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        let Some(place) = place else { return self.claim_new(shard, fingerprint, demand, then) };
-        let (admitted, verdict) = shard.claim_other(place, demand);
-        let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
-        self.release(shard, tidy, demand.now);
-        then(Ok((admitted, verdict)))
-    }
-
-    /// A claim on a new meter.
-    ///
-    /// It is decided before the meter is inserted: reading what was just written to memory that is not in the cache takes
-    /// as long as waiting for that memory.
-    #[inline(always)]
-    fn claim_new<R>(
-        &self,
-        mut shard: ShardGuard<'_>,
-        fingerprint: Fingerprint,
-        demand: Demand<'_>,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        let admitted = demand.fits_fresh();
-        if !(admitted && demand.charges()) {
-            return then(Ok((admitted, shard.verdict(None, demand))));
-        }
-        let room = shard.make_room(1, self.bound, demand.now, &[]);
-        if !room.is_made {
-            return then(Err(full()));
-        }
-        let decided = shard.claim_new(fingerprint, demand);
-        self.release(shard, true, demand.now);
-        if room.evicted > 0 {
-            self.has_evicted(room.evicted);
-        }
-        then(Ok(decided))
-    }
-
     /// Releases a shard, and continues the sweep if it is time.
     #[inline(always)]
-    fn release(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
+    pub(crate) fn release(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
         drop(shard);
         if tidy {
             self.tidy(now);
@@ -263,13 +201,13 @@ impl MemoryStore {
     }
 
     fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let fingerprints = claims.iter().map(|claim| self.fingerprints.of(&claim.id));
-        let mut slice = Slice::hold(&self.shards, claims, fingerprints);
-        let admitted = slice.fits();
-        let charged = admitted && claims.mode() != Mode::Peek;
-        let mut answer = Answer { admitted, charged, now: claims.now(), verdicts: Verdicts::new() };
-        if !charged {
-            slice.verdicts(&mut answer.verdicts);
+        let mut answer =
+            Answer { admitted: false, charged: false, now: claims.now(), verdicts: Verdicts::new() };
+        let mut slice = Slice::new(claims);
+        slice.lock(&self.shards, &self.fingerprints);
+        answer.admitted = slice.decide(&mut answer.verdicts);
+        answer.charged = answer.admitted && claims.mode() != Mode::Peek;
+        if !answer.charged {
             return Ok(answer);
         }
         let room = slice.make_room(self.bound);
@@ -322,7 +260,7 @@ impl MemoryStore {
 const NAME: &str = "memory";
 
 #[cold]
-fn full() -> StoreError {
+pub(crate) fn full() -> StoreError {
     StoreError::new(
         NAME,
         ErrorKind::Full,
@@ -348,16 +286,7 @@ impl CounterStore for MemoryStore {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        match &*claims {
-            [claim] => {
-                let (now, mode) = (claims.now(), claims.mode());
-                let (admitted, verdict) =
-                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
-                let charged = admitted && mode != Mode::Peek;
-                Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
-            }
-            _ => self.claim_all(claims),
-        }
+        self.claim_now(claims)
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
@@ -375,6 +304,19 @@ impl CounterStore for MemoryStore {
 }
 
 impl SyncCounterStore for MemoryStore {
+    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        match &*claims {
+            [claim] => {
+                let (now, mode) = (claims.now(), claims.mode());
+                let (admitted, verdict) =
+                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
+                let charged = admitted && mode != Mode::Peek;
+                Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
+            }
+            _ => self.claim_all(claims),
+        }
+    }
+
     #[inline]
     fn claim_one_now<R>(
         &self,
@@ -385,26 +327,7 @@ impl SyncCounterStore for MemoryStore {
         meter: &Meter,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let fingerprint = self.fingerprints.of(id);
-        let cell = self.shards.cell_of(fingerprint);
-        // Built separately for each use: a shared one, whose address the rare paths take, would be kept in memory.
-        let demand = || Demand { cost, meter, now, mode };
-        if let Some(verdict) = cell.refuses(fingerprint, mode, demand) {
-            return then(Ok((false, verdict)));
-        }
-        let mut shard = self.shards.lock_cell(cell);
-        // Each code path is separate up to its end, so that the verdict stays in registers.
-        match shard.find_here(fingerprint, meter) {
-            Ok((place, slot, InPlace::Window(window))) => {
-                let decided = slot.claim_window(window, demand());
-                self.claimed(shard, place, decided, demand(), then)
-            }
-            Ok((place, slot, InPlace::Bucket(bucket))) => {
-                let decided = slot.claim_bucket(bucket, demand());
-                self.claimed(shard, place, decided, demand(), then)
-            }
-            Err(place) => self.claim_unusual(shard, fingerprint, place, demand(), then),
-        }
+        self.claim_only(now, mode, id, cost, meter, then)
     }
 
     fn reset_now(&self, claims: Claims<'_>) {

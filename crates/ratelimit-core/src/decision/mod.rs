@@ -98,9 +98,9 @@ impl<'l> Decision<'l> {
         Ok(Self { admitted, charged, now, parts, taken: Shared::default() })
     }
 
-    /// The decision on a single claim.
+    /// The decision of these parts.
     #[inline(always)]
-    pub(crate) fn of_one(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
+    pub(crate) fn of(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
         Self { admitted, charged, now, parts, taken: Shared::default() }
     }
 

@@ -102,21 +102,7 @@ impl<'l> Parts<'l> {
         if verdicts.len() != count {
             return Err(count);
         }
-        for (limit, verdict) in keys.iter().flat_map(|key| key.limits.iter()).zip(&mut verdicts) {
-            if limit.is_ban() {
-                *verdict = Ban::shown(verdict);
-            }
-        }
-        if let [AskedKey { bytes, cost, limits: Cow::Borrowed(limits) }] = keys[..]
-            && let Some(key) = ShortKey::of(if charged { bytes } else { &[] })
-            && let [first, ..] = verdicts[..]
-            && count <= FEW
-        {
-            let mut few = [first; FEW];
-            few[..count].copy_from_slice(&verdicts);
-            let decided_by = decisive(&verdicts);
-            return Ok(Self::Few(Few { verdicts: few, decided_by, cost, limits, namespace, key }));
-        }
+        show_bans(keys.iter().flat_map(|key| key.limits.iter()), &mut verdicts);
         let bytes = |key: &AskedKey<'k, 'l>| KeyBytes::from_slice(if charged { key.bytes } else { &[] });
         let own_keys = keys.iter().map(|key| Key { bytes: bytes(key), cost: key.cost }).collect();
         let lent = |key: &AskedKey<'k, 'l>| match key.limits {
@@ -130,6 +116,27 @@ impl<'l> Parts<'l> {
         let decided_by = decisive(&verdicts);
         let owned = Owned { namespace: None, limits: own_limits, keys: own_keys, decided_by, verdicts };
         Ok(Self::Any(Any { namespace, limits, owned: Heap::new(owned) }))
+    }
+
+    /// The parts if one short key was checked under one to four borrowed limits.
+    pub(crate) fn few(
+        namespace: &'l str,
+        key: ShortKey,
+        cost: u64,
+        limits: &'l Limits,
+        verdicts: &[Verdict],
+    ) -> Option<Self> {
+        match (&**limits, verdicts) {
+            ([limit], [verdict]) if !limit.is_ban() => Some(Self::one(namespace, key, cost, limit, *verdict)),
+            (all, [first, ..]) if verdicts.len() == all.len() && all.len() <= FEW => {
+                let mut few = [*first; FEW];
+                few[..all.len()].copy_from_slice(verdicts);
+                show_bans(all.iter(), &mut few);
+                let decided_by = decisive(&few[..all.len()]);
+                Some(Self::Few(Few { verdicts: few, decided_by, cost, limits, namespace, key }))
+            }
+            _ => None,
+        }
     }
 
     #[inline(always)]
@@ -250,6 +257,15 @@ impl Any<'_> {
             key_index += 1;
         }
         Claimed { key_index, cost: self.owned.keys[key_index].cost, limit: &self.limits(key_index)[place] }
+    }
+}
+
+/// Changes the verdicts of bans to what a decision shows.
+fn show_bans<'l>(limits: impl Iterator<Item = &'l Limit>, verdicts: &mut [Verdict]) {
+    for (limit, verdict) in limits.zip(verdicts) {
+        if limit.is_ban() {
+            *verdict = Ban::shown(verdict);
+        }
     }
 }
 

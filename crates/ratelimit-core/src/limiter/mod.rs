@@ -4,6 +4,7 @@ mod acquire;
 mod ban;
 mod error;
 mod now;
+mod only;
 mod partial;
 #[cfg(feature = "tokio")]
 mod permit;
@@ -274,13 +275,18 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 
     /// Turns the store's answer to a request into a decision.
-    fn decision<'l>(&'l self, request: &Request<'_, 'l>, answer: Answer) -> Result<Decision<'l>, StoreError> {
-        let simple = request.as_simple().and_then(|simple| Some((simple, simple.only_limit(&self.limits)?)));
-        if let (Some((Simple { key, cost, .. }, (limit, _))), &[verdict]) = (simple, &answer.verdicts[..])
-            && let Some(short) = ShortKey::of(if answer.charged { key } else { &[] })
+    pub(super) fn decision<'l>(
+        &'l self,
+        request: &Request<'_, 'l>,
+        answer: Answer,
+    ) -> Result<Decision<'l>, StoreError> {
+        let Answer { admitted, charged, now, .. } = answer;
+        if let Some(Simple { key, cost, limits }) = request.as_simple()
+            && let Some(key) = ShortKey::of(if charged { key } else { &[] })
+            && let limits = limits.unwrap_or(&self.limits)
+            && let Some(parts) = Parts::few(&self.namespace, key, cost, limits, &answer.verdicts)
         {
-            let parts = Parts::one(&self.namespace, short, cost, limit, verdict);
-            return Ok(Decision::of_one(answer.now, answer.admitted, answer.charged, parts));
+            return Ok(Decision::of(now, admitted, charged, parts));
         }
         Decision::new(answer, &self.namespace, request.keys(&self.limits))
     }

@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use super::partial::{TRIES, left_of};
-use super::request::Simple;
 use super::{CheckError, RateLimiter, Request, ban};
-use crate::decision::{Parts, ShortKey};
 use crate::store::{InProcess, now_or_error};
-use crate::{
-    Clock, CounterStore, Decision, LimitStatus, MeterId, Mode, StoreError, SyncCounterStore, Time, Timestamp,
-};
+use crate::{Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore, Timestamp};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// [`check`](Self::check) without waiting.
@@ -206,38 +202,28 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
         let now = self.clock.now();
-        let simple = match request.into_simple() {
-            Ok(simple) => simple,
-            Err(request) => return self.decide_and_count_now(&request, now, mode, refusals),
+        let request = match request.into_simple() {
+            Ok(simple) => match self.only_claim(simple) {
+                Some(only) => return self.decide_only_now(only, now, mode),
+                None => simple.into(),
+            },
+            Err(request) => request,
         };
-        let Simple { key, cost, .. } = simple;
-        let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
-            return self.decide_and_count_now(&simple.into(), now, mode, refusals);
-        };
-        // A cost of one needs no look at the limit: the store refuses it under a limit of zero. If the store decides by its
-        // server's time, only an answer says what the time was.
-        if cost > 1 && cost > meter.limit() || self.store.promises().time == Time::Server {
-            return self.decide_and_count_now(&simple.into(), now, mode, refusals);
-        }
-        let namespace = &*self.namespace;
-        let id = MeterId { namespace, scope: limit.scope(), key };
-        // The decision is built in place from values in registers, so no part of it is moved.
-        self.store.claim_one_now(now, mode, &id, cost, meter, move |decided| {
-            let (admitted, verdict) = decided?;
-            let charged = admitted && mode != Mode::Peek;
-            let parts = Parts::one(namespace, short, cost, limit, verdict);
-            Ok(Decision::of_one(now, admitted, charged, parts))
-        })
+        self.decide_all_now(&request, now, mode, refusals)
     }
 
-    fn decide_and_count_now<'l>(
+    fn decide_all_now<'l>(
         &'l self,
         request: &Request<'_, 'l>,
         now: Timestamp,
         mode: Mode,
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
-        let mut decision = now_or_error(self.decide(request, now, mode))??;
+        let at_now = request.at(now, &self.limits);
+        let asked = at_now.as_ref().unwrap_or(request);
+        let claims = asked.claims(&self.namespace, &self.limits);
+        let answer = self.store.claim_now(asked.slice(&claims, &self.limits, now, mode)?)?;
+        let mut decision = self.decision(asked, answer)?;
         if refusals == Refusals::Count {
             self.counted_now(request, &mut decision);
         }

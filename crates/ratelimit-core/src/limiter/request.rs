@@ -291,7 +291,7 @@ impl<'k, 'l> Request<'k, 'l> {
 pub(super) struct Simple<'k, 'l> {
     pub(super) key: &'k [u8],
     pub(super) cost: u64,
-    limits: Option<&'l Limits>,
+    pub(super) limits: Option<&'l Limits>,
 }
 
 impl<'l> Simple<'_, 'l> {

@@ -14,6 +14,17 @@ const NOW: Timestamp = Timestamp::from_secs(1_000);
 const CALLS: u32 = if cfg!(miri) { 1_000 } else { 100_000 };
 const KEYS: u16 = if cfg!(miri) { 200 } else { 10_000 };
 
+/// Decides a claim as the store does.
+fn claim(shard: &mut Shard, fingerprint: Fingerprint, demand: Demand<'_>) -> Verdict {
+    let Some(place) = shard.find(fingerprint) else { return shard.claim_new(fingerprint, demand).1 };
+    let mut slot = *shard.slot(place);
+    let Some((admitted, verdict)) = slot.claim(demand) else { return shard.claim_other(place, demand).1 };
+    if admitted {
+        shard.charged(place, slot, verdict.limit);
+    }
+    verdict
+}
+
 /// A shard that takes fingerprints as arguments, so that they can collide.
 struct Driver {
     shard: Shard,
@@ -35,11 +46,7 @@ impl Driver {
         let meter = self.limit.meter_for(id.key);
         let demand = Demand { cost: 1, meter: &meter, now: NOW, mode: Mode::Charge };
         let fingerprint = Self::fingerprint(key);
-        let decided = match self.shard.find(fingerprint) {
-            Some(place) => self.shard.claim(place, demand),
-            None => self.shard.claim_new(fingerprint, demand),
-        };
-        decided.1.remaining
+        claim(&mut self.shard, fingerprint, demand).remaining
     }
 
     fn reset(&mut self, key: u16) {
@@ -109,12 +116,7 @@ fn due_is_never_after_the_first_expiry_and_sweeps_make_it_exact() {
                 2 => now = now + std::time::Duration::from_millis(number % 3_000),
                 3..8 => _ = shard.sweep(8, now),
                 8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
-                _ => {
-                    _ = match shard.find(fingerprint) {
-                        Some(place) => shard.claim(place, demand),
-                        None => shard.claim_new(fingerprint, demand),
-                    }
-                }
+                _ => _ = claim(shard, fingerprint, demand),
             }
             assert!(shard.due() <= earliest(shard), "{most}, step {step}");
         }
