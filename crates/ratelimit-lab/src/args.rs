@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use jiff::SpanRelativeTo;
+use jiff::fmt::temporal::DateTimeParser;
+use jiff::tz::TimeZone;
 use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
 use crate::compare::Traffics;
-use crate::format::Format;
+use crate::format::{Format, Pattern};
 use crate::input::Source;
 use crate::model::{Model, Spec, Written};
 use crate::suggest::Share;
@@ -64,12 +66,29 @@ pub(crate) struct LogArgs {
     /// The format of the lines; detected from the first lines of each file if omitted
     #[arg(long, value_name = "FORMAT", requires = "files")]
     pub(crate) format: Option<Format>,
+    /// A regular expression that finds the fields of lines of any other format, as groups with their names: '(?<ip>\S+) (?<time>\S+)'
+    ///
+    /// The names are those of --by, `time`, and `request` for the first line of a request; others are names of yours
+    #[arg(long, value_name = "REGEX", requires = "files", conflicts_with = "format")]
+    pub(crate) pattern: Option<Pattern>,
+    /// The zone of times that have no offset, such as UTC, +02:00 or Europe/Berlin
+    #[arg(long, value_name = "ZONE", value_parser = time_zone, requires = "files")]
+    pub(crate) timezone: Option<TimeZone>,
     /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) time_field: Option<String>,
     /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) ip_field: Option<String>,
+    /// The field with the method of the request, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) method_field: Option<String>,
+    /// The field with the path of the request or its URL, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) path_field: Option<String>,
+    /// The field with the status of the response, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) status_field: Option<String>,
     /// The networks of your proxies: `--by ip` then counts by the client that they report, as the layer finds it
     ///
     /// Policies name their own; give them the list with --header
@@ -262,6 +281,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     let duration = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
     duration.ok_or_else(|| "write a duration as 10s, 500ms, 1h 30m or 1d".to_owned())
+}
+
+fn time_zone(text: &str) -> Result<TimeZone, String> {
+    let zone = DateTimeParser::new().parse_time_zone(text);
+    zone.map_err(|_| "write a zone as UTC, +02:00 or Europe/Berlin".to_owned())
 }
 
 #[cfg(test)]

@@ -13,7 +13,15 @@ pub(crate) const LONGEST: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Wanted {
     fields: Vec<Field>,
-    ip: Option<Box<str>>,
+    /// Fields with the only name that each can have.
+    named: Vec<(Field, Box<str>)>,
+}
+
+/// Only the time, by one of its usual names.
+impl Default for Wanted {
+    fn default() -> Self {
+        Self::time(None)
+    }
 }
 
 impl Wanted {
@@ -22,14 +30,15 @@ impl Wanted {
 
     /// Only the time: the field with this name or, with `None`, one of the [usual names](Field::names).
     pub fn time(name: Option<&str>) -> Self {
-        Self { fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))], ip: None }
+        Self { fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))], named: Vec::new() }
     }
 
-    /// The same, but [`Field::Ip`] is only the field with this name or, with `None`, one of the usual names. The combined log
-    /// format has no such names.
+    /// The same, but this field, such as [`Field::Ip`], has only this name or, with `None`, one of the usual names.
     #[must_use]
-    pub fn with_ip(self, name: Option<&str>) -> Self {
-        Self { ip: name.map(Box::from), ..self }
+    pub fn with_name(mut self, field: Field, name: Option<&str>) -> Self {
+        self.named.retain(|(own, _)| *own != field);
+        self.named.extend(name.map(|name| (field, name.into())));
+        self
     }
 
     /// Adds a field, unless it is there already, and returns its index.
@@ -50,8 +59,7 @@ impl Wanted {
     pub(crate) fn only_name<'w>(&'w self, field: &'w Field) -> Option<&'w str> {
         match field {
             Field::Named(name) => Some(name),
-            Field::Ip => self.ip.as_deref(),
-            _ => None,
+            _ => self.named.iter().find(|(own, _)| own == field).map(|(_, name)| &**name),
         }
     }
 

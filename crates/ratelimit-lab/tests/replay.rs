@@ -56,7 +56,7 @@ fn every_decision_is_that_of_a_limiter_driven_by_hand() {
             let mut wanted = Wanted::time(None);
             let mut engine = Engine::new(&plan, &mut wanted).unwrap();
             let text = LogText::new(Traffic::new(&spec).unwrap(), spec.keys, Written::Json);
-            let reading = Reading { wanted, format: None, strict: true };
+            let reading = Reading { wanted, strict: true, ..Reading::default() };
             read_one("log", text, &reading, &mut LinesRead::default(), &mut |record| engine.add(record))
                 .unwrap();
             let (replayed, _) = engine.finish(50).unwrap();
@@ -471,7 +471,7 @@ fn a_plan_that_counts_by_nothing_counts_by_address() {
     let mut wanted = Wanted::time(None);
     let mut engine = Engine::new(&plan, &mut wanted).unwrap();
     let text = log(&[(0, "192.0.2.1"), (1, "192.0.2.1"), (2, "192.0.2.1"), (3, "192.0.2.2")]);
-    let reading = Reading { wanted, format: None, strict: true };
+    let reading = Reading { wanted, strict: true, ..Reading::default() };
     let mut lines = LinesRead::default();
     read_one("log", text.as_bytes(), &reading, &mut lines, &mut |record| engine.add(record)).unwrap();
     let (replayed, _) = engine.finish(9).unwrap();

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::LogArgs;
 use crate::engine::{Engine, Plan, Replayed, Trace};
 use crate::field::Field;
+use crate::format::Expected;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
@@ -75,9 +76,20 @@ impl Log {
     }
 }
 
-/// The fields that are named by themselves.
+/// The options that name the field of the log with a part of a request, what they are for, and that part.
+fn named(args: &LogArgs) -> [(&'static str, &'static str, Field, Option<&str>); 4] {
+    [
+        ("--ip-field", "the client's address", Field::Ip, args.ip_field.as_deref()),
+        ("--method-field", "the method", Field::Method, args.method_field.as_deref()),
+        ("--path-field", "the path", Field::Path, args.path_field.as_deref()),
+        ("--status-field", "the status", Field::Status, args.status_field.as_deref()),
+    ]
+}
+
+/// The time, and the fields that are named by themselves.
 fn wanted(args: &LogArgs) -> Wanted {
-    Wanted::time(args.time_field.as_deref()).with_ip(args.ip_field.as_deref())
+    let time = Wanted::time(args.time_field.as_deref());
+    named(args).into_iter().fold(time, |wanted, (_, _, field, name)| wanted.with_name(field, name))
 }
 
 /// Reads the logs, or generates one if there are no files, and calls `each` for each request.
@@ -86,18 +98,22 @@ fn each(
     wanted: Wanted,
     mut each: impl FnMut(&Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<Log> {
-    anyhow::ensure!(
-        args.ip_field.is_none() || wanted.fields().contains(&Field::Ip),
-        "--ip-field is for the client's address, but nothing is counted by ip"
-    );
+    for (option, what, field, name) in named(args) {
+        anyhow::ensure!(
+            name.is_none() || wanted.fields().contains(&field),
+            "{option} is for {what}, but nothing is counted by {}",
+            option.trim_start_matches("--").trim_end_matches("-field")
+        );
+    }
     anyhow::ensure!(
         args.trusted_proxies.is_empty() || wanted.fields().contains(&Field::Ip),
         "--trusted-proxies is for the client's address, but nothing is counted by ip"
     );
-    let mut reading = Reading { wanted, format: args.format, strict: args.strict };
+    let expected =
+        Expected { format: args.format, pattern: args.pattern.clone(), time_zone: args.timezone.clone() };
+    let reading = Reading { wanted, expected, strict: args.strict };
     if args.files.is_empty() {
         let spec = args.model.spec();
-        reading.format = None;
         let text = LogText::new(Traffic::new(&spec)?, spec.keys, Written::Json);
         let mut lines = LinesRead::default();
         read_one("generated traffic", text, &reading, &mut lines, &mut each)?;

@@ -1,6 +1,6 @@
 //! The extended log format of W3C, as IIS and CloudFront write it: a comment `#Fields:` names the columns.
 
-use super::clf::set_column;
+use super::target::set_column;
 use super::time::Times;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
