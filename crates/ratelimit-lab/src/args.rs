@@ -99,6 +99,15 @@ pub(crate) struct LogArgs {
     /// Without it, the client's address may be such a list itself
     #[arg(long, value_name = "NAME", requires = "trusted_proxies")]
     pub(crate) forwarded_field: Option<String>,
+    /// Only requests from this time on: 2026-01-05, 2026-01-05T10:00, or with an offset; otherwise in --timezone or in UTC
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Only requests before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+    /// Leave out requests of this path, or with a star of all that begin so: '/static/*'
+    #[arg(long, value_name = "PATH")]
+    pub(crate) without_path: Vec<String>,
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,

@@ -357,7 +357,10 @@ fn results_are_written_as_csv() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let written = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = written.lines().collect();
-    assert_eq!(lines[0], "limits,by,key,requests,refused,peak,median_wait_seconds,longest_wait_seconds");
+    assert_eq!(
+        lines[0],
+        "limits,by,key,requests,refused,peak,median_wait_seconds,longest_wait_seconds,path,agent"
+    );
     assert!(lines[1].starts_with("1/min log,ip,\"\"\"x,y\"\"\",3,2,3,"), "{written}");
     assert!(lines[2].starts_with("1/min log,ip,a,2,1,2,"), "{written}");
     assert_eq!(lines.len(), 3);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::kept::Kept;
 use crate::args::LogArgs;
 use crate::engine::{Engine, Plan, Replayed, Trace};
 use crate::field::Field;
@@ -21,6 +22,8 @@ pub(crate) struct Log {
     pub(crate) lines: LinesRead,
     /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
+    /// Requests that were read but, as the arguments say, not replayed.
+    pub(crate) left_out: u64,
 }
 
 /// A log that was replayed.
@@ -53,7 +56,9 @@ pub(super) fn replay(args: &LogArgs, plan: Plan, top: usize) -> anyhow::Result<R
 fn replay_once(args: &LogArgs, plan: &Plan, top: usize) -> anyhow::Result<Replay> {
     let mut wanted = wanted(args);
     let mut engine = Engine::new(plan, &mut wanted)?;
-    let log = each(args, wanted, |record| engine.add(record))?;
+    let mut kept = Kept::new(args, &mut wanted)?;
+    let mut log = each(args, wanted, |record| if kept.keeps(record) { engine.add(record) } else { Ok(()) })?;
+    log.left_out = kept.left_out;
     let (replayed, traces) = engine.finish(top)?;
     Ok(Replay { log, replayed, traces, sorted_by: None })
 }
@@ -62,10 +67,14 @@ impl Log {
     /// Checks, after the results were shown, that they are those of the log.
     ///
     /// # Errors
-    /// If no request was read, or if fewer than one line in ten that is not empty was one.
-    pub(crate) fn check(lines: &LinesRead, from: &str) -> anyhow::Result<()> {
+    /// If no request was read, or all were left out, or if fewer than one line in ten that is not empty was one.
+    pub(crate) fn check(lines: &LinesRead, left_out: u64, from: &str) -> anyhow::Result<()> {
         let what = (count(lines.requests, "request"), count(lines.bad, "bad line"));
         anyhow::ensure!(lines.requests > 0, "{from}: no request was read; {} are left out", what.1);
+        anyhow::ensure!(
+            lines.requests > left_out,
+            "{from}: no request is left by --from, --to and --without-path"
+        );
         anyhow::ensure!(
             lines.bad <= lines.requests.saturating_mul(9),
             "{from}: nearly nothing was read: {}, and {} left out",
@@ -117,7 +126,7 @@ fn each(
         let text = LogText::new(Traffic::new(&spec)?, spec.keys, Written::Json);
         let mut lines = LinesRead::default();
         read_one("generated traffic", text, &reading, &mut lines, &mut each)?;
-        return Ok(Log { lines, from: format!("generated traffic ({spec})") });
+        return Ok(Log { lines, from: format!("generated traffic ({spec})"), left_out: 0 });
     }
     let bytes = Arc::new(AtomicU64::new(0));
     let progress = Progress::new(&args.files, &bytes);
@@ -131,7 +140,7 @@ fn each(
     })?;
     progress.bar.finish_and_clear();
     let names: Vec<String> = args.files.iter().map(Source::name).collect();
-    Ok(Log { lines, from: names.join(", ") })
+    Ok(Log { lines, from: names.join(", "), left_out: 0 })
 }
 
 /// A progress bar if standard error is a terminal, otherwise nothing.

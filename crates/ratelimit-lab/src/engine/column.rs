@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use ratelimit_core::Timestamp;
 
 use super::decided::Decided;
@@ -10,8 +12,9 @@ use super::decider::Decider;
 use super::key_counts::KeyCounts;
 use super::keys::Keys;
 use super::layer::HttpRequest;
-use super::outcome::Outcome;
+use super::outcome::{KeyOutcome, Outcome};
 use super::waits::Waits;
+use super::who::{Counts, Traits, Who};
 
 /// One column.
 pub(crate) struct Column {
@@ -22,6 +25,8 @@ pub(crate) struct Column {
     period: u64,
     keys: Vec<KeyCounts>,
     waits: Waits,
+    /// Of the keys that were refused, by their numbers.
+    who: HashMap<u32, Counts, RandomState>,
     /// The result, except for what [`outcome`](Self::outcome) adds from the other fields.
     outcome: Outcome,
 }
@@ -43,6 +48,7 @@ impl Column {
             period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX),
             keys: Vec::new(),
             waits: Waits::default(),
+            who: HashMap::default(),
             outcome: Outcome {
                 limits: name,
                 is_policies,
@@ -67,9 +73,13 @@ impl Column {
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
+        traits: Option<Traits>,
     ) -> anyhow::Result<()> {
         let decided = self.decider.decide(key, cost, http)?;
         self.count(time, number as usize, &decided);
+        if let Some(traits) = traits.filter(|_| !decided.is_admitted) {
+            self.who.entry(number).or_default().add(traits);
+        }
         Ok(())
     }
 
@@ -105,13 +115,24 @@ impl Column {
     }
 
     /// The result, with at most `top` keys.
-    pub(crate) fn outcome(self, by: String, unidentified: u64, keys: &Keys, top: usize) -> Outcome {
+    pub(crate) fn outcome(
+        self,
+        by: String,
+        unidentified: u64,
+        keys: &Keys,
+        who: Option<&Who>,
+        top: usize,
+    ) -> Outcome {
         let mut refused: Vec<(u32, &KeyCounts)> =
             (0..).zip(&self.keys).filter(|(_, counts)| counts.refused > 0).collect();
         let keys_refused = refused.len() as u64;
         refused.sort_by_key(|(number, counts)| (Reverse(counts.refused), *number));
         refused.truncate(top);
-        let top = refused.into_iter().map(|(number, counts)| counts.outcome(keys.get(number)));
+        let top = refused.into_iter().map(|(number, counts)| {
+            let counted = who.zip(self.who.get(&number));
+            let [path, agent] = counted.map(|(who, counts)| who.outcome(counts)).unwrap_or_default();
+            KeyOutcome { path, agent, ..counts.outcome(keys.get(number)) }
+        });
         Outcome {
             policies: self.decider.policies(),
             by,

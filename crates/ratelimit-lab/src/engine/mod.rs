@@ -16,6 +16,7 @@ mod series;
 mod spread;
 mod trace;
 mod waits;
+mod who;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,11 +39,12 @@ use limits::shortest;
 use provided::ProvidedKeys;
 use reorder::Reorder;
 use spread::Spread;
+use who::{Traits, Who};
 
 pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
-pub use outcome::{KeyOutcome, Outcome};
+pub use outcome::{KeyOutcome, Mostly, Outcome};
 pub use policies::PolicyOutcome;
 pub(crate) use reorder::MOST as MOST_WAITING;
 pub use series::{Bucket, Series};
@@ -83,6 +85,8 @@ pub struct Plan {
     /// Whether requests whose times are whole seconds are decided at the beginning of the second. Otherwise those of each second
     /// are spread evenly over it, since they did not come all at once.
     pub keep_seconds: bool,
+    /// Whether to tell of each key which path and agent most of its refused requests have: [`KeyOutcome::path`].
+    pub who: bool,
     /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
     pub keep_trace: bool,
 }
@@ -107,6 +111,7 @@ pub struct Engine {
     /// For each of [`Plan::by`] the requests that do not have all that it counts by.
     unidentified: [u64; MOST_BY],
     without_cost: u64,
+    who: Option<Who>,
     key: Vec<u8>,
 }
 
@@ -115,6 +120,8 @@ struct Waiting {
     cost: u64,
     /// For each of [`Plan::by`] the number of the key, and whether the request has all that the key is made of.
     keys: [(u32, bool); MOST_BY],
+    /// `None` if that is not told.
+    traits: Option<Traits>,
     /// The record from which the HTTP request for the policies is made. Boxed, since most replays have no policies.
     record: Option<Box<Record>>,
 }
@@ -223,6 +230,7 @@ impl Engine {
             has_fractions: false,
             unidentified: [0; MOST_BY],
             without_cost: 0,
+            who: plan.who.then(|| Who::new(wanted)),
             key: Vec::new(),
         })
     }
@@ -244,7 +252,8 @@ impl Engine {
         let cost = cost.unwrap_or(1);
         // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
-        self.reorder.push(record.time, Waiting { cost, keys, record: kept });
+        let traits = self.who.as_mut().map(|who| who.of(record));
+        self.reorder.push(record.time, Waiting { cost, keys, traits, record: kept });
         while let Some((time, request)) = self.reorder.next() {
             self.put_in_order(time, request)?;
         }
@@ -280,7 +289,7 @@ impl Engine {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
-            column.decide(time, number, key, request.cost, http)?;
+            column.decide(time, number, key, request.cost, http, request.traits)?;
         }
         Ok(())
     }
@@ -301,7 +310,7 @@ impl Engine {
         let outcomes = self.columns.into_iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
             let unidentified = self.unidentified.get(column.by).copied()?;
-            Some(column.outcome(by.to_string(), unidentified, keys, top))
+            Some(column.outcome(by.to_string(), unidentified, keys, self.who.as_ref(), top))
         });
         let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
         let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();

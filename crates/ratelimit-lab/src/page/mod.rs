@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::engine::{Outcome, share};
-use crate::results::{Algorithms, Results, keys, policies, summary};
+use crate::results::{Algorithms, Results, keys, policies, summary, who};
 use crate::suggest::Suggestion;
 use crate::table::{count, date, number, percent, seconds};
 use parts::{comparisons, rate, scrolled, suggested};
@@ -123,7 +123,7 @@ impl Page {
             dl {
                 dt { "Log" } dd { (from) }
                 dt { "Requests" }
-                dd { (number(lines.requests)) " in " (count(lines.lines, "line")) ", " (count(lines.bad, "bad line")) }
+                dd { (number(lines.requests)) " in " (count(lines.lines, "line")) ", " (count(lines.bad, "bad line")) " (" (percent(share(lines.bad, lines.lines))) ")" }
                 @if let (Some(first), Some(last)) = (replayed.first, replayed.last) {
                     dt { "Time" }
                     dd { (date(first)) " to " (date(last)) ", " (seconds(Some(share(last - first, 1_000_000_000)))) }
@@ -152,6 +152,7 @@ impl Page {
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))
+                    @if let Some(who) = who(&column.top) { (scrolled("Who is refused most", &who)) }
                 }
             }
         })
