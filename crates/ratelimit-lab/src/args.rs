@@ -11,6 +11,7 @@ use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
 use crate::compare::Traffics;
+use crate::engine::{TimeIs, Unit};
 use crate::format::{Format, Pattern};
 use crate::input::Source;
 use crate::model::{Model, Spec, Written};
@@ -89,6 +90,19 @@ pub(crate) struct LogArgs {
     /// The field with the status of the response, as for the address
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) status_field: Option<String>,
+    /// The field with the duration of the request, for concurrency limits and true costs; otherwise usual names are known
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) duration_field: Option<String>,
+    /// The unit of durations that do not say it: s, ms, us or ns
+    ///
+    /// If omitted, a number with a point is of seconds, and another one of milliseconds
+    #[arg(long, value_name = "UNIT", requires = "files")]
+    pub(crate) duration_unit: Option<Unit>,
+    /// What the time of a line is the time of: the start or the end of the request, if its duration matters
+    ///
+    /// If omitted it is the end, except for HAProxy, Envoy and Classic Load Balancers
+    #[arg(long, value_name = "EDGE", requires = "files")]
+    pub(crate) time_is: Option<TimeIs>,
     /// The networks of your proxies: `--by ip` then counts by the client that they report, as the layer finds it
     ///
     /// Policies name their own; give them the list with --header
@@ -195,6 +209,9 @@ pub(crate) struct TrialArgs {
     /// The field of the log that names a request's plan
     #[arg(long, value_name = "NAME", requires = "policies")]
     pub(crate) plan_field: Option<String>,
+    /// The field of the log with the true cost of a request, for policies that settle by their handler
+    #[arg(long, value_name = "NAME", requires = "policies")]
+    pub(crate) settle_field: Option<String>,
     /// Propose limits that refuse at most this share: '1%' of the requests, or '5% of keys'
     ///
     /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request and

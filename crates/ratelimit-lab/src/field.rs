@@ -21,6 +21,8 @@ pub enum Field {
     Referer,
     /// The header field `User-Agent`.
     Agent,
+    /// How long the request took.
+    Duration,
     /// A field of JSON or a column of CSV with this name. In JSON, `a.b` is also the field `b` of the object `a`.
     Named(Box<str>),
 }
@@ -40,6 +42,11 @@ impl Field {
             "agent" | "header:user-agent" => Self::Agent,
             _ => Self::Named(name.strip_prefix("field:").unwrap_or(name).into()),
         }
+    }
+
+    /// Whether a field with this name has nanoseconds, in which Traefik writes a duration, as Elastic's schema does.
+    pub(crate) fn is_in_nanos(&self, name: &str) -> bool {
+        *self == Self::Duration && matches!(name, "Duration" | "event.duration")
     }
 
     /// The names of this field in JSON, CSV and LTSV, and of groups of a [`Pattern`](crate::Pattern): those of nginx, Apache,
@@ -149,6 +156,16 @@ impl Field {
                 "user_agent.original",
                 "ClientRequestUserAgent",
                 "httpRequest.userAgent",
+            ],
+            Self::Duration => &[
+                "request_time",
+                "Duration",
+                "event.duration",
+                "duration",
+                "httpRequest.latency",
+                "reqtime",
+                "time-taken",
+                "time_taken",
             ],
             Self::Named(name) => return vec![name],
         };

@@ -53,7 +53,8 @@ pub use by::By;
 pub use commands::run;
 pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Trips, compare, measure};
 pub use engine::{
-    Bucket, Engine, KeyOutcome, MOST_BY, Mostly, Outcome, Plan, PolicyOutcome, Replayed, Series, Trace,
+    Bucket, Engine, KeyOutcome, MOST_BY, Mostly, Outcome, Plan, PolicyOutcome, Replayed, Series, TimeIs,
+    Trace, Unit,
 };
 pub use field::Field;
 pub use format::{Expected, Format, Pattern};

@@ -77,6 +77,8 @@ pub struct Record {
     places: Vec<Option<Range<usize>>>,
     /// The time of the request.
     pub time: Timestamp,
+    /// Whether that is usually the time of its end, in its format.
+    pub(crate) is_end: bool,
 }
 
 impl Record {

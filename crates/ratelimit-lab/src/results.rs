@@ -100,11 +100,17 @@ impl Results {
         }
         let unused = replayed.fields_without_values.iter();
         notes.extend(unused.map(|option| format!("No request has a value in the field of {option}")));
+        if replayed.without_duration > 0 && replayed.skipped.is_empty() {
+            let without = count(replayed.without_duration, "request");
+            notes.push(format!("Without a duration: {without}, taken to end when they begin"));
+        }
+        notes.extend(replayed.skipped.iter().map(|skipped| format!("Not replayed: {skipped}")));
         notes.extend(self.not_suggested.iter().map(|reason| format!("Not proposed: {reason}")));
         let assumed = [
             ("a status", replayed.without_status, "200"),
             ("a method", replayed.without_method, "GET"),
             ("a path", replayed.without_path, "/"),
+            ("a size", replayed.without_size, "0 bytes"),
         ];
         let assumed = assumed.into_iter().filter(|(_, n, _)| *n > 0);
         notes

@@ -448,7 +448,6 @@ fn mistakes_are_explained() {
     run(&[]).fails(1, "nothing to replay: give --limit, --policies or --suggest");
     run(&["-", "--limit", "5/s"]).fails(1, "standard input can be read only once: write `-` only once");
     run(&["--limit", "10/fortnight"]).fails(2, "expected a unit of time");
-    run(&["--limit", "5 at once"]).fails(1, "a concurrency limit cannot be replayed");
     run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");
     run(&["--limit", "5/s", "--by", "tenant"])
         .fails(1, "standard input: the combined log format has no field of the name \"tenant\"");

@@ -86,12 +86,13 @@ impl Log {
 }
 
 /// The options that name the field of the log with a part of a request, what they are for, and that part.
-fn named(args: &LogArgs) -> [(&'static str, &'static str, Field, Option<&str>); 4] {
+fn named(args: &LogArgs) -> [(&'static str, &'static str, Field, Option<&str>); 5] {
     [
         ("--ip-field", "the client's address", Field::Ip, args.ip_field.as_deref()),
         ("--method-field", "the method", Field::Method, args.method_field.as_deref()),
         ("--path-field", "the path", Field::Path, args.path_field.as_deref()),
         ("--status-field", "the status", Field::Status, args.status_field.as_deref()),
+        ("--duration-field", "the duration", Field::Duration, args.duration_field.as_deref()),
     ]
 }
 

@@ -62,6 +62,9 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         headers: args.header.clone(),
         provided_keys: args.provided_key.clone(),
         plan_field: args.plan_field.clone(),
+        settle_field: args.settle_field.clone(),
+        duration_unit: args.log.duration_unit,
+        time_is: args.log.time_is,
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
         out_of_order: Duration::ZERO, // set from the arguments

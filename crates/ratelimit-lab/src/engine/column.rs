@@ -65,17 +65,31 @@ impl Column {
         self
     }
 
+    /// What it cannot decide if no request has a duration, as text for people. Policies are told of as not replayed.
+    pub(crate) fn without_durations(&mut self) -> Option<String> {
+        const WHY: &str = "no request has a duration, so it is not known how many are in progress; name its field with --duration-field";
+        match &self.decider {
+            Decider::Layer(layer) => {
+                let not_replayed =
+                    layer.holding.iter().map(|name| format!("concurrency limits of policy {name}: {WHY}"));
+                self.outcome.not_replayed.extend(not_replayed);
+                None
+            }
+            Decider::Limiter(_) => self.decider.holds().then(|| format!("{}: {WHY}", self.outcome.limits)),
+        }
+    }
+
     /// Decides a request of the key with this number.
     pub(crate) fn decide(
         &mut self,
-        time: Timestamp,
+        (time, duration): (Timestamp, Duration),
         number: u32,
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
         traits: Option<Traits>,
     ) -> anyhow::Result<()> {
-        let decided = self.decider.decide(key, cost, http)?;
+        let decided = self.decider.decide(key, cost, (time, duration), http)?;
         self.count(time, number as usize, &decided);
         if let Some(traits) = traits.filter(|_| !decided.is_admitted) {
             self.who.entry(number).or_default().add(traits);

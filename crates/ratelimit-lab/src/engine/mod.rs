@@ -1,9 +1,12 @@
 //! Replays requests: each column decides all of them, as a service with its limits would have done.
 
+mod body;
 mod clock;
 mod column;
 mod decided;
 mod decider;
+mod durations;
+mod ends;
 mod key_counts;
 mod keys;
 mod layer;
@@ -33,6 +36,7 @@ use crate::field::Field;
 use crate::record::{Record, Wanted};
 use column::Column;
 use decider::Decider;
+use durations::Durations;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
 use limits::shortest;
@@ -42,6 +46,7 @@ use spread::Spread;
 use who::{Traits, Who};
 
 pub(crate) use clock::ReplayClock;
+pub use durations::{TimeIs, Unit};
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Mostly, Outcome};
@@ -85,6 +90,12 @@ pub struct Plan {
     /// Whether requests whose times are whole seconds are decided at the beginning of the second. Otherwise those of each second
     /// are spread evenly over it, since they did not come all at once.
     pub keep_seconds: bool,
+    /// The field with the true cost of a request, for policies that settle by their handler.
+    pub settle_field: Option<String>,
+    /// The unit of durations that do not say it. Without one, it follows from the name of the field and from the number.
+    pub duration_unit: Option<Unit>,
+    /// What the times of the log are the times of. Without this, it follows from the format.
+    pub time_is: Option<TimeIs>,
     /// Whether to tell of each key which path and agent most of its refused requests have: [`KeyOutcome::path`].
     pub who: bool,
     /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
@@ -105,6 +116,12 @@ pub struct Engine {
     reorder: Reorder<Waiting>,
     spread: Spread<Waiting>,
     traces: Vec<Trace>,
+    /// Whether a policy settles.
+    settles: bool,
+    /// What is not replayed at all, as text for people.
+    skipped: Vec<String>,
+    /// How long requests took, if anything depends on that.
+    durations: Option<Durations>,
     first: Option<Timestamp>,
     last: Timestamp,
     has_fractions: bool,
@@ -118,6 +135,7 @@ pub struct Engine {
 /// A request that waits for earlier ones.
 struct Waiting {
     cost: u64,
+    duration: Duration,
     /// For each of [`Plan::by`] the number of the key, and whether the request has all that the key is made of.
     keys: [(u32, bool); MOST_BY],
     /// `None` if that is not told.
@@ -152,10 +170,16 @@ pub struct Replayed {
     pub without_method: u64,
     /// The same without a path. They are decided as if it were `/`.
     pub without_path: u64,
+    /// The same without the size of the response, if a policy settles. They are decided as if it were 0.
+    pub without_size: u64,
     /// Requests with the name of a plan that is not in the configuration file. They are decided without a plan.
     pub without_plan: u64,
     /// The options for policies, as text, that name a field in which none of the requests has a value.
     pub fields_without_values: Vec<String>,
+    /// Requests without a duration, if anything depends on it. They are taken to end when they begin.
+    pub without_duration: u64,
+    /// Limits that are not among the columns, and why, as text for people.
+    pub skipped: Vec<String>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// Whether requests of the same whole second were spread over it.
@@ -168,7 +192,7 @@ impl Engine {
     /// A replay of this plan. The fields that it needs of each line are added to `wanted`.
     ///
     /// # Errors
-    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field or a provided
+    /// If the configuration file cannot be read or has errors, if a header field or a provided
     /// key is not `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
         anyhow::ensure!(
@@ -187,12 +211,13 @@ impl Engine {
         let mut columns = Vec::new();
         for by in 0..makers.len() {
             for limits in &plan.limits {
-                let decider = Decider::limiter(limits.clone(), clock.clone())?;
+                let decider = Decider::limiter(limits.clone(), clock.clone());
                 let period = limits.iter().next().map_or(Duration::ZERO, |limit| limit.period());
                 columns.push(Column::new(limits.to_string(), by, decider, period, shortest(limits.iter())));
             }
         }
-        let mut requests = None;
+        let mut needs_ends = columns.iter().any(|column: &Column| column.decider.holds());
+        let (mut requests, mut settles, mut skipped) = (None, false, Vec::new());
         if let Some(path) = &plan.policies {
             let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
             let config = ConfigFile::open_with(path, provided.provided()).map_err(|error| {
@@ -203,20 +228,31 @@ impl Engine {
                 anyhow::anyhow!("{error}{hint}")
             })?;
             let config = config.config();
-            let plan_field = plan.plan_field.as_deref();
-            requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
-            let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
+            let (plan_field, settle_field) = (plan.plan_field.as_deref(), plan.settle_field.as_deref());
+            let (layer, not_replayed) = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
-            let (shortest, not_replayed) = (layer.shortest, layer.not_replayed.clone());
-            let decider = Decider::Layer(Box::new(layer));
-            let column =
-                Column::new(path.display().to_string(), 0, decider, Duration::from_secs(60), shortest);
-            columns.push(column.without(not_replayed));
+            if let Some(layer) = layer {
+                let maker =
+                    RequestMaker::new(wanted, &plan.headers, plan_field, settle_field, provided, &config)?;
+                requests = Some(maker);
+                (needs_ends, settles) = (needs_ends || layer.needs_ends, layer.settles);
+                let shortest = layer.shortest;
+                let decider = Decider::Layer(Box::new(layer));
+                let column =
+                    Column::new(path.display().to_string(), 0, decider, Duration::from_secs(60), shortest);
+                columns.push(column.without(not_replayed));
+            } else {
+                skipped.extend(not_replayed.into_iter().map(|what| format!("{}: {what}", path.display())));
+            }
         }
         let traces =
             if plan.keep_trace { makers.iter().map(|_| Trace::default()).collect() } else { Vec::new() };
+        let (unit, time_is) = (plan.duration_unit, plan.time_is);
         Ok(Self {
+            durations: needs_ends.then(|| Durations::new(wanted, unit, time_is, plan.keep_seconds)),
             requests,
+            settles,
+            skipped,
             cost: plan.cost_field.as_ref().map(|name| wanted.add(Field::of_name(name))),
             skip_missing: plan.skip_missing,
             columns,
@@ -253,7 +289,11 @@ impl Engine {
         // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
         let traits = self.who.as_mut().map(|who| who.of(record));
-        self.reorder.push(record.time, Waiting { cost, keys, traits, record: kept });
+        let (time, duration) = match &mut self.durations {
+            Some(durations) => durations.of(record),
+            None => (record.time, Duration::ZERO),
+        };
+        self.reorder.push(time, Waiting { cost, duration, keys, traits, record: kept });
         while let Some((time, request)) = self.reorder.next() {
             self.put_in_order(time, request)?;
         }
@@ -289,7 +329,7 @@ impl Engine {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
-            column.decide(time, number, key, request.cost, http, request.traits)?;
+            column.decide((time, request.duration), number, key, request.cost, http, request.traits)?;
         }
         Ok(())
     }
@@ -307,12 +347,23 @@ impl Engine {
         while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
+        let durations = self.durations.as_ref();
+        // Without durations, no request would be in progress when another one comes.
+        let are_unknown = durations.is_some_and(|durations| durations.with == 0 && durations.without > 0);
+        let mut skipped = self.skipped;
+        if are_unknown {
+            self.columns.retain_mut(|column| {
+                skipped.extend(column.without_durations());
+                !column.decider.holds()
+            });
+        }
         let outcomes = self.columns.into_iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
             let unidentified = self.unidentified.get(column.by).copied()?;
             Some(column.outcome(by.to_string(), unidentified, keys, self.who.as_ref(), top))
         });
         let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
+        let settles = self.settles;
         let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();
         let maker = self.requests.as_ref().filter(|_| self.first.is_some());
         let fields_without_values = maker.map(RequestMaker::fields_without_values).unwrap_or_default();
@@ -323,15 +374,19 @@ impl Engine {
             crowded_out: self.reorder.crowded_out,
             late_by: self.reorder.late_by,
             without_cost: self.without_cost,
+            without_duration: durations.map_or(0, |durations| durations.without),
+            skipped,
             unidentified: unidentified.collect(),
             skip_missing: self.skip_missing,
             without_status: assumed.statuses,
             without_method: assumed.methods,
             without_path: assumed.paths,
+            without_size: if settles { assumed.sizes } else { 0 },
             without_plan: assumed.plans,
             fields_without_values,
-            whole_seconds: self.first.is_some() && !self.has_fractions,
-            spread: self.spread.has_moved,
+            whole_seconds: self.first.is_some()
+                && !durations.map_or(self.has_fractions, |durations| durations.has_fractions),
+            spread: self.spread.has_moved || durations.is_some_and(|durations| durations.has_moved),
             columns: outcomes.collect(),
         };
         let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));

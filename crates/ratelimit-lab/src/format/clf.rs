@@ -94,7 +94,7 @@ pub(super) fn parse(
             Field::Bytes => bytes,
             Field::Referer => referer.unwrap_or_default(),
             Field::Agent => agent.unwrap_or_default(),
-            Field::Time | Field::Named(_) => continue,
+            Field::Time | Field::Duration | Field::Named(_) => continue,
         };
         record.set(index, value);
     }

@@ -18,6 +18,8 @@ pub(super) struct Names {
     root: Tree,
     /// For each field the places of the values that have its names, in the order of the names.
     places: Vec<Range<usize>>,
+    /// The places of values in nanoseconds.
+    in_nanos: Vec<usize>,
 }
 
 /// Names as a tree: a name leads to places, or to names within it.
@@ -35,16 +37,20 @@ const ASIDE: [&str; 3] = ["host", "code", "request"];
 
 impl Names {
     pub(super) fn of(wanted: &Wanted) -> Self {
-        let (mut root, mut places, mut next) = (Tree::default(), Vec::new(), 0);
+        let (mut root, mut places, mut in_nanos, mut next) = (Tree::default(), Vec::new(), Vec::new(), 0);
         for field in wanted.fields() {
             let first = next;
             for name in wanted.names(field) {
-                let place = (next, matches!(field, Field::Path | Field::Method).then(|| field.clone()));
+                let place = (
+                    next,
+                    matches!(field, Field::Path | Field::Method | Field::Duration).then(|| field.clone()),
+                );
                 // A name with dots leads into objects, but may also be the whole name of a field.
                 if name.contains('.') {
                     root.add(&mut name.split('.'), place.clone());
                 }
                 root.add(&mut std::iter::once(name), place);
+                in_nanos.extend(field.is_in_nanos(name).then_some(next));
                 next += 1;
             }
             places.push(first..next);
@@ -52,7 +58,7 @@ impl Names {
         for (place, name) in ASIDE.into_iter().enumerate() {
             root.add(&mut std::iter::once(name), (next + place, None));
         }
-        Self { root, places }
+        Self { root, places, in_nanos }
     }
 
     /// The place behind those of the wanted fields.
@@ -102,8 +108,11 @@ pub(super) fn parse(
         result => result,
     }?;
     for (index, places) in names.places.iter().enumerate() {
-        if let Some(value) = places.clone().find_map(|at| found.get(at)) {
-            record.set(index, value);
+        if let Some((at, value)) = places.clone().find_map(|at| Some((at, found.get(at)?))) {
+            record.set_with(index, |text| {
+                text.extend_from_slice(value);
+                text.extend_from_slice(if names.in_nanos.contains(&at) { b"ns" } else { b"" });
+            });
         }
     }
     let [host, code, request] = [0, 1, 2].map(|place| found.get(names.end() + place));
@@ -220,7 +229,12 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 
     fn visit_f64<E>(mut self, value: f64) -> Result<(), E> {
-        self.set_number(value);
+        // A point may say that a duration is of seconds.
+        let is_duration = self.names.places.iter().any(|(_, field)| *field == Some(Field::Duration));
+        match is_duration && value.fract() == 0.0 {
+            true => self.set_number(format_args!("{value:.1}")),
+            false => self.set_number(value),
+        }
         Ok(())
     }
 

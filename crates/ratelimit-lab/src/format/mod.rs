@@ -204,6 +204,7 @@ impl Parser {
             return Line::Nothing;
         }
         record.clear(wanted.fields().len());
+        record.is_end = !matches!(kind, Kind::Server(Format::Haproxy | Format::Elb | Format::Envoy));
         let read = match kind {
             Kind::Clf(layout) => clf::parse(line, wanted, layout, times, record),
             Kind::Ltsv(labels) => labels.parse(line, wanted, times, record),

@@ -22,6 +22,7 @@ struct Fields<'a> {
     bytes: &'a [u8],
     agent: &'a [u8],
     referer: &'a [u8],
+    duration: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
@@ -74,6 +75,7 @@ pub(super) fn parse(
             Field::Bytes => fields.bytes,
             Field::Agent => fields.agent,
             Field::Referer => fields.referer,
+            Field::Duration => fields.duration,
             Field::Time | Field::Named(_) => continue,
         };
         record.set(index, value);
@@ -95,7 +97,8 @@ fn haproxy(mut rest: Rest<'_>) -> Option<Fields<'_>> {
     let is_http = server.contains(&b'/') && timers.contains(&b'/') && (is_status(status) || status == b"-1");
     let request = rest.0.get(memchr::memmem::find(rest.0, b" \"")?..)?;
     let request = Rest(request).quoted().or_else(|| request.get(2..))?; // a long request is cut off
-    is_http.then_some(Fields { time, client, status, bytes, ..Fields::default() }.with(request))
+    let duration = timers.rsplit(|byte| matches!(byte, b'/' | b'+')).next()?;
+    is_http.then_some(Fields { time, client, status, bytes, duration, ..Fields::default() }.with(request))
 }
 
 /// `type time balancer client:port target:port ...`, of Amazon's Application Load Balancer.
@@ -109,10 +112,14 @@ fn alb(mut rest: Rest<'_>) -> Option<Fields<'_>> {
 fn elb(mut rest: Rest<'_>) -> Option<Fields<'_>> {
     let (time, _balancer, client) = (rest.word(), rest.word(), rest.word());
     address(client)?;
-    let [_, _, _, _, status, _, _, bytes] = std::array::from_fn(|_| rest.word());
+    let _target = rest.word();
+    let before = rest.0.trim_ascii_start();
+    let [_, _, _] = std::array::from_fn(|_| rest.word());
+    let duration = &before[..before.len() - rest.0.len()];
+    let [status, _, _, bytes] = std::array::from_fn(|_| rest.word());
     (is_status(status) || status == b"-").then_some(())?;
     let (request, agent) = (rest.quoted()?, rest.quoted()?);
-    Some(Fields { time, client, status, bytes, agent, ..Fields::default() }.with(request))
+    Some(Fields { time, client, status, bytes, agent, duration, ..Fields::default() }.with(request))
 }
 
 /// `[time] "request" status flags received sent span span-of-upstream "forwarded-for" "agent" ...`, Envoy's default. Istio has
@@ -125,19 +132,19 @@ fn envoy(mut rest: Rest<'_>) -> Option<Fields<'_>> {
     if rest.quoted().is_some() {
         [_, bytes] = std::array::from_fn(|_| rest.word());
     }
-    let [_, _] = std::array::from_fn(|_| rest.word());
+    let [duration, _] = std::array::from_fn(|_| rest.word());
     let (client, agent) = (rest.quoted()?, rest.quoted()?);
-    Some(Fields { time, client, status, bytes, agent, ..Fields::default() }.with(request))
+    Some(Fields { time, client, status, bytes, agent, duration, ..Fields::default() }.with(request))
 }
 
 /// `time span client result/status bytes method url user ...`, Squid's own.
 fn squid(mut rest: Rest<'_>) -> Option<Fields<'_>> {
-    let [time, _, client, result, bytes] = std::array::from_fn(|_| rest.word());
+    let [time, duration, client, result, bytes] = std::array::from_fn(|_| rest.word());
     let status = result.get(memchr(b'/', result)? + 1..)?;
     address(client)?;
     is_status(status).then_some(())?;
     let (method, target, user) = (rest.word(), rest.word(), rest.word());
-    Some(Fields { time, client, user, method, target, status, bytes, ..Fields::default() })
+    Some(Fields { time, client, user, method, target, status, bytes, duration, ..Fields::default() })
 }
 
 /// `[time] cache status-of-target status - method scheme host "target" [Client address] [Length bytes] [Gzip ratio] [Sent-to

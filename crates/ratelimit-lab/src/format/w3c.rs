@@ -44,6 +44,7 @@ impl Columns {
                 Field::Bytes => Some("sc-bytes"),
                 Field::Referer => Some("cs(Referer)"),
                 Field::Agent => Some("cs(User-Agent)"),
+                Field::Duration => Some("time-taken"),
                 Field::Time | Field::Named(_) => None,
             });
             let column = name.and_then(place);

@@ -101,6 +101,7 @@ impl Page {
             html! { code { (limit) } " by " (by) " would refuse " (parts) }
         };
         match suggestions.is_empty() {
+            true if !replayed.skipped.is_empty() => vec![html! { "No limit could be replayed." }],
             true => vec![html! { "No limit could be proposed." }],
             false => suggestions.iter().map(proposal).collect(),
         }
