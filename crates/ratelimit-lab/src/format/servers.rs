@@ -133,7 +133,9 @@ fn envoy(mut rest: Rest<'_>) -> Option<Fields<'_>> {
         [_, bytes] = std::array::from_fn(|_| rest.word());
     }
     let [duration, _] = std::array::from_fn(|_| rest.word());
-    let (client, agent) = (rest.quoted()?, rest.quoted()?);
+    let client = rest.quoted()?;
+    // It does not escape quotes in the agent.
+    let (agent, _) = until(rest.0.strip_prefix(b" \"")?, b"\" \"")?;
     Some(Fields { time, client, status, bytes, agent, duration, ..Fields::default() }.with(request))
 }
 
