@@ -15,6 +15,8 @@ pub struct Wanted {
     fields: Vec<Field>,
     /// Fields with the only name that each can have.
     named: Vec<(Field, Box<str>)>,
+    /// The number of the first fields that are read of each line, if the others are read only of some.
+    always: Option<usize>,
 }
 
 /// Only the time, by one of its usual names.
@@ -30,7 +32,11 @@ impl Wanted {
 
     /// Only the time: the field with this name or, with `None`, one of the [usual names](Field::names).
     pub fn time(name: Option<&str>) -> Self {
-        Self { fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))], named: Vec::new() }
+        Self {
+            fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))],
+            named: Vec::new(),
+            always: None,
+        }
     }
 
     /// The same, but this field, such as [`Field::Ip`], has only this name or, with `None`, one of the usual names.
@@ -43,11 +49,32 @@ impl Wanted {
 
     /// Adds a field, unless it is there already, and returns its index.
     pub fn add(&mut self, field: Field) -> usize {
+        let index = self.place(field);
+        // What is wanted now has to be read of each line.
+        self.always = self.always.filter(|always| index < *always);
+        index
+    }
+
+    /// Adds fields that have to be read only of some lines, where there are many. Call this last.
+    pub(crate) fn add_for_some<const N: usize>(&mut self, fields: [Field; N]) -> [usize; N] {
+        let always = self.fields.len();
+        let indices = fields.map(|field| self.place(field));
+        self.always = Some(always);
+        indices
+    }
+
+    fn place(&mut self, field: Field) -> usize {
         let known = self.fields.iter().skip(1).position(|own| *own == field);
         known.map(|at| at + 1).unwrap_or_else(|| {
             self.fields.push(field);
             self.fields.len() - 1
         })
+    }
+
+    /// Only the fields that are read of each line.
+    pub(crate) fn always(&self) -> Self {
+        let count = self.always.unwrap_or(self.fields.len());
+        Self { fields: self.fields.iter().take(count).cloned().collect(), ..self.clone() }
     }
 
     /// The fields in the order of their indices.
@@ -79,6 +106,8 @@ pub struct Record {
     pub time: Timestamp,
     /// Whether that is usually the time of its end, in its format.
     pub(crate) is_end: bool,
+    /// Whether it is one of the lines of which all fields are read.
+    pub(crate) is_whole: bool,
 }
 
 impl Record {

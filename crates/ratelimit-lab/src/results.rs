@@ -288,12 +288,11 @@ pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
 
 /// What most of the refused requests of these keys have; `None` if that is not known of any.
 pub(crate) fn who(top: &[KeyOutcome]) -> Option<Table> {
-    let mostly = |of: &Option<Mostly>, key: &KeyOutcome| {
-        of.as_ref().map_or("-".to_owned(), |of| {
-            format!("{} ({})", of.value, percent(share(of.refused, key.refused)))
-        })
+    let mostly = |one: &Option<Mostly>| {
+        one.as_ref()
+            .map_or("-".to_owned(), |one| format!("{} ({})", one.value, percent(share(one.refused, one.of))))
     };
-    let row = |key: &KeyOutcome| vec![key.key.clone(), mostly(&key.path, key), mostly(&key.agent, key)];
+    let row = |key: &KeyOutcome| vec![key.key.clone(), mostly(&key.path), mostly(&key.agent)];
     let is_known = top.iter().any(|key| key.path.is_some() || key.agent.is_some());
     is_known.then(|| table(3, &["KEY", "MOSTLY REFUSED ON", "MOSTLY AS"], top.iter().map(row)))
 }

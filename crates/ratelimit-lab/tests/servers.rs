@@ -25,10 +25,10 @@ fn sent() -> impl Iterator<Item = BTreeMap<&'static str, String>> {
     const PATHS: [&str; 8] = ["/", "/a", "/b", "/login", "/missing", "/old", "/a%20b", "/c"];
     const AGENTS: [&str; 3] = ["curl/8.0", "Mozilla/5.0 (X11; \"quoted\") [x]", "-"];
     (1..=30).map(|n: usize| {
-        let client = if n % 7 == 0 { 9 } else { n % 3 + 2 };
+        let client = if n.is_multiple_of(7) { 9 } else { n % 3 + 2 };
         let method = match n {
-            _ if n % 11 == 0 => "POST",
-            _ if n % 5 == 0 => "HEAD",
+            _ if n.is_multiple_of(11) => "POST",
+            _ if n.is_multiple_of(5) => "HEAD",
             _ => "GET",
         };
         BTreeMap::from([

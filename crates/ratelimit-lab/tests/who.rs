@@ -36,8 +36,8 @@ fn the_path_and_the_agent_of_most_refused_requests_are_beside_each_key() {
     let top = &result["columns"][0]["top"];
     // An independent count: the first two requests of each are admitted.
     assert_eq!((&top[0]["key"], &top[0]["refused"]), (&json!("192.0.2.1"), &json!(30)));
-    assert_eq!(top[0]["path"], json!({"value": "/login", "refused": 23}));
-    assert_eq!(top[0]["agent"], json!({"value": "curl/8", "refused": 26}));
+    assert_eq!(top[0]["path"], json!({"value": "/login", "refused": 23, "of": 30}));
+    assert_eq!(top[0]["agent"], json!({"value": "curl/8", "refused": 26, "of": 30}));
     // None of many different paths is the most frequent one.
     assert_eq!((&top[1]["path"], &top[1]["agent"]["refused"]), (&json!(null), &json!(29)));
     assert_eq!((&top[2]["path"]["refused"], &top[2]["agent"]), (&json!(3), &json!(null)));

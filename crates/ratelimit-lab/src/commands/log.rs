@@ -55,8 +55,8 @@ pub(super) fn replay(args: &LogArgs, plan: Plan, top: usize) -> anyhow::Result<R
 
 fn replay_once(args: &LogArgs, plan: &Plan, top: usize) -> anyhow::Result<Replay> {
     let mut wanted = wanted(args);
-    let mut engine = Engine::new(plan, &mut wanted)?;
     let mut kept = Kept::new(args, &mut wanted)?;
+    let mut engine = Engine::new(plan, &mut wanted)?;
     let mut log = each(args, wanted, |record| if kept.keeps(record) { engine.add(record) } else { Ok(()) })?;
     log.left_out = kept.left_out;
     let (replayed, traces) = engine.finish(top)?;

@@ -13,8 +13,9 @@ use super::key_counts::KeyCounts;
 use super::keys::Keys;
 use super::layer::HttpRequest;
 use super::outcome::{KeyOutcome, Outcome};
+use super::texts::Place;
 use super::waits::Waits;
-use super::who::{Counts, Traits, Who};
+use super::who::{Counts, Who};
 
 /// One column.
 pub(crate) struct Column {
@@ -87,12 +88,12 @@ impl Column {
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
-        traits: Option<Traits>,
+        who: Option<(&mut Who, Place)>,
     ) -> anyhow::Result<()> {
         let decided = self.decider.decide(key, cost, (time, duration), http)?;
         self.count(time, number as usize, &decided);
-        if let Some(traits) = traits.filter(|_| !decided.is_admitted) {
-            self.who.entry(number).or_default().add(traits);
+        if let Some((who, place)) = who.filter(|_| !decided.is_admitted) {
+            who.refuse(place, self.who.entry(number).or_default());
         }
         Ok(())
     }

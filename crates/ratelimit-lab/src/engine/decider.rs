@@ -57,33 +57,43 @@ impl Limited {
         Ok(())
     }
 
-    fn decide(
+    #[inline]
+    fn decide(&self, key: &[u8], cost: u64) -> anyhow::Result<Decided> {
+        let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
+        Ok(decided(&decision))
+    }
+
+    /// The same with a concurrency limit, of a request that takes this long.
+    fn decide_and_hold(
         &mut self,
         key: &[u8],
         cost: u64,
         now: Timestamp,
         duration: Duration,
     ) -> anyhow::Result<Decided> {
-        if self.holds {
-            self.end_until(now)?;
-        }
+        self.end_until(now)?;
         let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
-        let delay = decision.delay();
-        let is_held = decision.decided_by().rule().algorithm() == Algorithm::Concurrency;
-        let decided = Decided {
-            is_admitted: decision.allowed(),
-            // Nobody knows when a request ends that has units which another one needs.
-            wait: decision.retry_after().filter(|_| !is_held),
-            refused_otherwise: is_held,
-            is_delayed: !delay.is_zero(),
-            delay,
-            ..Decided::default()
-        };
-        if self.holds && decided.is_admitted {
-            let (decision, end) = (decision.into_owned(), now + delay + duration);
+        let mut decided = decided(&decision);
+        if decided.is_admitted {
+            let (decision, end) = (decision.into_owned(), now + decided.delay + duration);
             self.held.add(end.min(now + self.renewal), (decision, end));
+        } else if decision.decided_by().rule().algorithm() == Algorithm::Concurrency {
+            // Nobody knows when a request ends that has units which another one needs.
+            (decided.wait, decided.refused_otherwise) = (None, true);
         }
         Ok(decided)
+    }
+}
+
+#[inline]
+fn decided(decision: &Decision<'_>) -> Decided {
+    let delay = decision.delay();
+    Decided {
+        is_admitted: decision.allowed(),
+        wait: decision.retry_after(),
+        is_delayed: !delay.is_zero(),
+        delay,
+        ..Decided::default()
     }
 }
 
@@ -116,7 +126,8 @@ impl Decider {
         http: Option<HttpRequest>,
     ) -> anyhow::Result<Decided> {
         match (self, http) {
-            (Self::Limiter(limited), _) => limited.decide(key, cost, now, duration),
+            (Self::Limiter(limited), _) if limited.holds => limited.decide_and_hold(key, cost, now, duration),
+            (Self::Limiter(limited), _) => limited.decide(key, cost),
             (Self::Layer(layer), Some(http)) => layer.decide(http, now, duration),
             (Self::Layer(_), None) => anyhow::bail!("policies need the whole request"),
         }

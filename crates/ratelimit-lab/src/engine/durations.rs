@@ -1,7 +1,6 @@
 //! How long requests took, and so when they began and ended.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use ratelimit_core::Timestamp;
 
@@ -90,14 +89,14 @@ impl Durations {
         }
     }
 
-    /// When a request began, and how long it took.
-    pub(super) fn of(&mut self, record: &Record) -> (Timestamp, Duration) {
+    /// When a request began, and how long it took, in nanoseconds.
+    pub(super) fn of(&mut self, record: &Record) -> (Timestamp, u64) {
         let duration = record.get(self.index).and_then(|text| duration(text, self.unit));
         *(if duration.is_some() { &mut self.with } else { &mut self.without }) += 1;
         let duration = duration.unwrap_or_default();
         let time = self.spread(record.time);
         let is_end = self.time_is.map_or(record.is_end, |time_is| time_is == TimeIs::End);
-        let begin = if is_end { time.as_nanos().saturating_sub(nanos_of(duration)) } else { time.as_nanos() };
+        let begin = if is_end { time.as_nanos().saturating_sub(duration) } else { time.as_nanos() };
         (Timestamp::from_nanos(begin), duration)
     }
 
@@ -118,17 +117,12 @@ impl Durations {
     }
 }
 
-fn nanos_of(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Reads a duration such as `0.250`, `250`, `1.5s` or `250ms`, or several with spaces between them, which are added. Without a
 /// unit, a number with a point is of seconds, and another one of milliseconds, as servers write them.
-fn duration(text: &[u8], unit: Option<Unit>) -> Option<Duration> {
+fn duration(text: &[u8], unit: Option<Unit>) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     let nanos = text.split_ascii_whitespace().map(|one| nanos(one, unit));
-    let nanos = nanos.reduce(|sum, one| sum?.checked_add(one?))??;
-    Some(Duration::from_nanos(nanos))
+    nanos.reduce(|sum, one| sum?.checked_add(one?))?
 }
 
 fn nanos(text: &str, unit: Option<Unit>) -> Option<u64> {
@@ -149,6 +143,8 @@ fn nanos(text: &str, unit: Option<Unit>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -175,7 +171,7 @@ mod tests {
             ("99999999999999", Some("s"), None),
         ] {
             let unit = unit.map(|unit| unit.parse().unwrap());
-            assert_eq!(duration(text.as_bytes(), unit), expected.map(Duration::from_nanos), "{text}");
+            assert_eq!(duration(text.as_bytes(), unit), expected, "{text}");
         }
     }
 

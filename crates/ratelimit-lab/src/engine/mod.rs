@@ -17,6 +17,7 @@ mod provided;
 mod reorder;
 mod series;
 mod spread;
+mod texts;
 mod trace;
 mod waits;
 mod who;
@@ -43,7 +44,8 @@ use limits::shortest;
 use provided::ProvidedKeys;
 use reorder::Reorder;
 use spread::Spread;
-use who::{Traits, Who};
+use texts::Place;
+use who::Who;
 
 pub(crate) use clock::ReplayClock;
 pub use durations::{TimeIs, Unit};
@@ -135,11 +137,12 @@ pub struct Engine {
 /// A request that waits for earlier ones.
 struct Waiting {
     cost: u64,
-    duration: Duration,
+    /// How long it took, in nanoseconds.
+    duration: u64,
     /// For each of [`Plan::by`] the number of the key, and whether the request has all that the key is made of.
     keys: [(u32, bool); MOST_BY],
-    /// `None` if that is not told.
-    traits: Option<Traits>,
+    /// Where its path and its agent are; `None` if these are not told.
+    place: Option<Place>,
     /// The record from which the HTTP request for the policies is made. Boxed, since most replays have no policies.
     record: Option<Box<Record>>,
 }
@@ -266,7 +269,7 @@ impl Engine {
             has_fractions: false,
             unidentified: [0; MOST_BY],
             without_cost: 0,
-            who: plan.who.then(|| Who::new(wanted)),
+            who: plan.who.then(|| Who::new(wanted)), // the last: its fields are not read of each line
             key: Vec::new(),
         })
     }
@@ -288,12 +291,12 @@ impl Engine {
         let cost = cost.unwrap_or(1);
         // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
-        let traits = self.who.as_mut().map(|who| who.of(record));
+        let place = self.who.as_mut().filter(|_| record.is_whole).map(|who| who.keep(record));
         let (time, duration) = match &mut self.durations {
             Some(durations) => durations.of(record),
-            None => (record.time, Duration::ZERO),
+            None => (record.time, 0),
         };
-        self.reorder.push(time, Waiting { cost, duration, keys, traits, record: kept });
+        self.reorder.push(time, Waiting { cost, duration, keys, place, record: kept });
         while let Some((time, request)) = self.reorder.next() {
             self.put_in_order(time, request)?;
         }
@@ -319,6 +322,7 @@ impl Engine {
                 trace.add(time, number, request.cost);
             }
         }
+        let duration = Duration::from_nanos(request.duration);
         for column in &mut self.columns {
             let Some((number, is_complete)) = request.keys.get(column.by).copied() else { continue };
             if !is_complete && self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
@@ -329,7 +333,11 @@ impl Engine {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
-            column.decide((time, request.duration), number, key, request.cost, http, request.traits)?;
+            let who = self.who.as_mut().zip(request.place);
+            column.decide((time, duration), number, key, request.cost, http, who)?;
+        }
+        if let Some((who, place)) = self.who.as_mut().zip(request.place) {
+            who.forget(place);
         }
         Ok(())
     }

@@ -4,61 +4,69 @@ use smallvec::SmallVec;
 
 use super::keys::Keys;
 use super::outcome::{Mostly, printable};
+use super::texts::{Place, Texts};
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
 /// What is told of a key.
 const FIELDS: [Field; 2] = [Field::Path, Field::Agent];
 
-/// The paths and agents of a request as numbers; `None` if it has none, or one of too many.
-pub(super) type Traits = [Option<u32>; FIELDS.len()];
-
 /// The maximum number of different paths, and of different agents, that are known. Others are not counted.
 const MOST: usize = 1 << 20;
 
-/// The maximum length of a path or an agent in bytes. The rest of a longer one is cut off.
-const LONGEST: usize = 256;
-
-/// Numbers the paths and the agents of requests.
+/// The paths and the agents of requests that wait, and numbers for those of the refused ones.
 pub(super) struct Who {
-    known: [(usize, Keys); FIELDS.len()],
+    indices: [usize; FIELDS.len()],
+    waiting: Texts,
+    known: [Keys; FIELDS.len()],
 }
 
 impl Who {
     /// Adds the path and the agent to `wanted`.
     pub(super) fn new(wanted: &mut Wanted) -> Self {
-        Self { known: FIELDS.map(|field| (wanted.add(field), Keys::default())) }
+        let indices = wanted.add_for_some(FIELDS);
+        Self { indices, waiting: Texts::default(), known: Default::default() }
     }
 
-    pub(super) fn of(&mut self, record: &Record) -> Traits {
-        self.known.each_mut().map(|(index, texts)| {
-            let text = record.get(*index)?;
-            texts.number_within(text.get(..LONGEST).unwrap_or(text), MOST)
-        })
+    /// Keeps what a request has until it is decided.
+    pub(super) fn keep(&mut self, record: &Record) -> Place {
+        self.waiting.add(self.indices.map(|index| record.get(index).unwrap_or_default()))
+    }
+
+    /// Counts a refused request.
+    pub(super) fn refuse(&mut self, place: Place, counts: &mut Counts) {
+        let texts = self.waiting.get(place);
+        counts.of += 1;
+        for ((text, known), frequent) in texts.into_iter().zip(&mut self.known).zip(&mut counts.frequent) {
+            if !text.is_empty()
+                && let Some(number) = known.number_within(text, MOST)
+            {
+                frequent.add(number);
+            }
+        }
+    }
+
+    /// Forgets a request, which is decided.
+    pub(super) fn forget(&mut self, place: Place) {
+        self.waiting.take(place);
     }
 
     /// The path and the agent that these counts have most of.
     pub(super) fn outcome(&self, counts: &Counts) -> [Option<Mostly>; FIELDS.len()] {
         std::array::from_fn(|nth| {
-            let (_, texts) = self.known.get(nth)?;
-            let (number, refused) = counts.0.get(nth)?.most()?;
-            Some(Mostly { value: printable(texts.get(number)), refused })
+            let texts = self.known.get(nth)?;
+            let (number, refused) = counts.frequent.get(nth)?.most()?;
+            Some(Mostly { value: printable(texts.get(number)), refused, of: counts.of })
         })
     }
 }
 
 /// Counts the paths and the agents of the refused requests of a key.
 #[derive(Debug, Default)]
-pub(super) struct Counts([Frequent; FIELDS.len()]);
-
-impl Counts {
-    pub(super) fn add(&mut self, traits: Traits) {
-        for (frequent, number) in self.0.iter_mut().zip(traits) {
-            if let Some(number) = number {
-                frequent.add(number);
-            }
-        }
-    }
+pub(super) struct Counts {
+    frequent: [Frequent; FIELDS.len()],
+    /// The refused requests of which the path and the agent were read.
+    of: u64,
 }
 
 /// How many numbers are counted at once.
@@ -94,8 +102,8 @@ impl Frequent {
         let most = self.0.iter().max_by_key(|slot| slot.count - slot.error)?;
         let least = most.count - most.error;
         let others = self.0.iter().filter(|slot| slot.number != most.number).map(|slot| slot.count);
-        // A number without a slot has come as often as the rarest one at most.
-        let is_certain = others.max().is_none_or(|other| other <= least);
+        // A number without a slot has come as often as the rarest one at most. Of two that are equal, none is the most frequent.
+        let is_certain = others.max().is_none_or(|other| other < least);
         is_certain.then_some((most.number, least.into()))
     }
 }
@@ -115,6 +123,7 @@ mod tests {
         assert_eq!(most([]), None);
         assert_eq!(most([7]), Some((7, 1)));
         assert_eq!(most([1, 2, 2, 3, 1, 2]), Some((2, 3)));
+        assert_eq!(most([1, 2]), None);
         // Among a thousand others, and not counted too often.
         let (number, times) =
             most((0..2_000).map(|nth| if nth % 2 == 0 { 9 } else { 10_000 + nth })).unwrap();

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::Write as _;
 use std::ops::Range;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::target::{path, split_request, value_of};
@@ -27,7 +29,7 @@ pub(super) struct Names {
 struct Tree {
     /// The places for the value that has this name, and the fields that they are of.
     places: Vec<(usize, Option<Field>)>,
-    within: Vec<(Box<str>, Tree)>,
+    within: HashMap<Box<str>, Tree, FixedState>,
 }
 
 /// What Fluentd calls the client and the status in Apache's logs. Elsewhere `host` is the one that a request is for, even if it
@@ -70,16 +72,11 @@ impl Names {
 impl Tree {
     fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: (usize, Option<Field>)) {
         let Some(name) = path.next() else { return self.places.push(place) };
-        if let Some((_, names)) = self.within.iter_mut().find(|(own, _)| **own == *name) {
-            return names.add(path, place);
-        }
-        let mut names = Self::default();
-        names.add(path, place);
-        self.within.push((name.into(), names));
+        self.within.entry(name.into()).or_default().add(path, place);
     }
 
     fn get(&self, name: &str) -> Option<&Self> {
-        self.within.iter().find(|(own, _)| **own == *name).map(|(_, names)| names)
+        self.within.get(name)
     }
 }
 

@@ -9,6 +9,7 @@ mod ltsv;
 mod name;
 mod pattern;
 mod place;
+mod sample;
 mod servers;
 mod target;
 mod time;
@@ -24,6 +25,7 @@ pub use pattern::Pattern;
 use crate::record::{Record, Wanted};
 use detect::of_line;
 use place::Places;
+use sample::Sample;
 use time::Times;
 use wrapper::{Inner, Wrapper};
 
@@ -31,6 +33,9 @@ use wrapper::{Inner, Wrapper};
 #[derive(Debug)]
 pub(crate) struct Parser {
     wanted: Wanted,
+    /// The number of fields that are read of each line, and the lines of which all are.
+    always: usize,
+    sample: Sample,
     kind: Kind,
     /// What is around each line.
     wrapper: Option<Wrapper>,
@@ -41,7 +46,8 @@ pub(crate) struct Parser {
 #[derive(Debug)]
 enum Kind {
     Clf(clf::Layout),
-    Json(json::Names),
+    /// The names of all fields, and of those that are read of each line.
+    Json([json::Names; 2]),
     /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
     W3c(Box<w3c::Columns>),
@@ -93,7 +99,7 @@ impl Parser {
             Some(pattern) => Kind::Pattern(Box::new(pattern.groups(wanted).map_err(anyhow::Error::msg)?)),
             None => Self::kind(first, wanted, *format)?,
         };
-        Ok(Self { wanted: wanted.clone(), kind, wrapper, times, found: Record::default() })
+        Ok(Self::new(wanted, kind, wrapper, times))
     }
 
     /// How to read lines in this format or, with `None`, in the one that is detected.
@@ -141,7 +147,9 @@ impl Parser {
             }
             Format::Ltsv => Kind::Ltsv(ltsv::Labels::of(wanted)),
             Format::Pattern => bail!("this format needs --pattern"),
-            Format::Json => Kind::Json(json::Names::of(wanted)),
+            Format::Json => {
+                Kind::Json([wanted.clone(), wanted.always()].map(|wanted| json::Names::of(&wanted)))
+            }
             Format::W3c => bail!("it does not begin with a comment `#Fields:`, which names the columns"),
             Format::Csv => {
                 let top = lines.peek().context(NO_LINE)?;
@@ -168,13 +176,19 @@ impl Parser {
         if let Some(name) = fields.find_map(|(_, field)| wanted.only_name(field)) {
             bail!("it has no column {name:?}");
         }
-        Ok(Self {
+        Ok(Self::new(wanted, Kind::W3c(Box::new(columns)), None, times))
+    }
+
+    fn new(wanted: &Wanted, kind: Kind, wrapper: Option<Wrapper>, times: Times) -> Self {
+        Self {
             wanted: wanted.clone(),
-            kind: Kind::W3c(Box::new(columns)),
-            wrapper: None,
+            always: wanted.always().fields().len(),
+            sample: Sample::default(),
+            kind,
+            wrapper,
             times,
             found: Record::default(),
-        })
+        }
     }
 
     /// The format of the lines.
@@ -192,7 +206,7 @@ impl Parser {
 
     /// Reads a line into the record.
     pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
-        let Self { wanted, kind, wrapper, times, found } = self;
+        let Self { wanted, always, sample, kind, wrapper, times, found } = self;
         let line = match wrapper.as_mut().map_or(Inner::Bare, |wrapper| wrapper.take(line)) {
             Inner::Line(inner) => inner,
             Inner::Bare => line,
@@ -203,13 +217,19 @@ impl Parser {
         if line.trim_ascii().is_empty() || (is_comment && matches!(kind, Kind::Csv(None))) {
             return Line::Nothing;
         }
-        record.clear(wanted.fields().len());
+        let count = wanted.fields().len();
+        record.is_whole = *always == count || sample.next();
+        // What has no place is not read.
+        record.clear(if record.is_whole { count } else { *always });
         record.is_end = !matches!(kind, Kind::Server(Format::Haproxy | Format::Elb | Format::Envoy));
         let read = match kind {
             Kind::Clf(layout) => clf::parse(line, wanted, layout, times, record),
             Kind::Ltsv(labels) => labels.parse(line, wanted, times, record),
             Kind::Pattern(groups) => groups.parse(line, wanted, times, record),
-            Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
+            Kind::Json([all, always]) => {
+                let names = if record.is_whole { all } else { always };
+                json::parse(line, wanted, names, times, record, found)
+            }
             Kind::Server(format) => servers::parse(*format, line, wanted, times, record),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
             // A server that starts again writes its comments again, perhaps with other columns.

@@ -40,7 +40,7 @@ fn is_first_line(value: &[u8]) -> bool {
 }
 
 fn without_query(target: &[u8]) -> &[u8] {
-    target.split(|byte| *byte == b'?').next().unwrap_or_default()
+    &target[..memchr(b'?', target).unwrap_or(target.len())]
 }
 
 fn without_origin(target: &[u8]) -> &[u8] {

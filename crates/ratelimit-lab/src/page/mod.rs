@@ -153,7 +153,10 @@ impl Page {
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))
-                    @if let Some(who) = who(&column.top) { (scrolled("Who is refused most", &who)) }
+                    @if let Some(who) = who(&column.top) {
+                        h4 { "What they were refused" }
+                        (scrolled("What they were refused", &who))
+                    }
                 }
             }
         })
