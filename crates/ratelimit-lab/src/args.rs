@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use jiff::SpanRelativeTo;
+use jiff::fmt::temporal::DateTimeParser;
+use jiff::tz::TimeZone;
 use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
 use crate::compare::Traffics;
-use crate::format::Format;
+use crate::engine::{TimeIs, Unit};
+use crate::format::{Format, Pattern};
 use crate::input::Source;
 use crate::model::{Model, Spec, Written};
 use crate::suggest::Share;
@@ -64,12 +67,42 @@ pub(crate) struct LogArgs {
     /// The format of the lines; detected from the first lines of each file if omitted
     #[arg(long, value_name = "FORMAT", requires = "files")]
     pub(crate) format: Option<Format>,
+    /// A regular expression that finds the fields of lines of any other format, as groups with their names: '(?<ip>\S+) (?<time>\S+)'
+    ///
+    /// The names are those of --by, `time`, and `request` for the first line of a request; others are names of yours
+    #[arg(long, value_name = "REGEX", requires = "files", conflicts_with = "format")]
+    pub(crate) pattern: Option<Pattern>,
+    /// The zone of times that have no offset, such as UTC, +02:00 or Europe/Berlin
+    #[arg(long, value_name = "ZONE", value_parser = time_zone, requires = "files")]
+    pub(crate) timezone: Option<TimeZone>,
     /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) time_field: Option<String>,
     /// The field with the client's address, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME", requires = "files")]
     pub(crate) ip_field: Option<String>,
+    /// The field with the method of the request, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) method_field: Option<String>,
+    /// The field with the path of the request or its URL, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) path_field: Option<String>,
+    /// The field with the status of the response, as for the address
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) status_field: Option<String>,
+    /// The field with the duration of the request, for concurrency limits and true costs; otherwise usual names are known
+    #[arg(long, value_name = "NAME", requires = "files")]
+    pub(crate) duration_field: Option<String>,
+    /// The unit of durations that do not say it: s, ms, us or ns
+    ///
+    /// If omitted, a number with a point is of seconds, and another one of milliseconds
+    #[arg(long, value_name = "UNIT", requires = "files")]
+    pub(crate) duration_unit: Option<Unit>,
+    /// What the time of a line is the time of: the start or the end of the request, if its duration matters
+    ///
+    /// If omitted it is the end, except for HAProxy, Envoy and Classic Load Balancers
+    #[arg(long, value_name = "EDGE", requires = "files")]
+    pub(crate) time_is: Option<TimeIs>,
     /// The networks of your proxies: `--by ip` then counts by the client that they report, as the layer finds it
     ///
     /// Policies name their own; give them the list with --header
@@ -80,6 +113,15 @@ pub(crate) struct LogArgs {
     /// Without it, the client's address may be such a list itself
     #[arg(long, value_name = "NAME", requires = "trusted_proxies")]
     pub(crate) forwarded_field: Option<String>,
+    /// Only requests from this time on: 2026-01-05, 2026-01-05T10:00, or with an offset; otherwise in --timezone or in UTC
+    #[arg(long, value_name = "TIME")]
+    pub(crate) from: Option<String>,
+    /// Only requests before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to: Option<String>,
+    /// Leave out requests of this path, or with a star of all that begin so: '/static/*'
+    #[arg(long, value_name = "PATH")]
+    pub(crate) without_path: Vec<String>,
     /// The field with the cost of a request, such as `bytes`; without it each costs one
     #[arg(long, value_name = "NAME")]
     pub(crate) cost_field: Option<String>,
@@ -167,6 +209,9 @@ pub(crate) struct TrialArgs {
     /// The field of the log that names a request's plan
     #[arg(long, value_name = "NAME", requires = "policies")]
     pub(crate) plan_field: Option<String>,
+    /// The field of the log with the true cost of a request, for policies that settle by their handler
+    #[arg(long, value_name = "NAME", requires = "policies")]
+    pub(crate) settle_field: Option<String>,
     /// Propose limits that refuse at most this share: '1%' of the requests, or '5% of keys'
     ///
     /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request and
@@ -262,6 +307,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     let duration = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
     duration.ok_or_else(|| "write a duration as 10s, 500ms, 1h 30m or 1d".to_owned())
+}
+
+fn time_zone(text: &str) -> Result<TimeZone, String> {
+    let zone = DateTimeParser::new().parse_time_zone(text);
+    zone.map_err(|_| "write a zone as UTC, +02:00 or Europe/Berlin".to_owned())
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub enum Field {
     Referer,
     /// The header field `User-Agent`.
     Agent,
+    /// How long the request took.
+    Duration,
     /// A field of JSON or a column of CSV with this name. In JSON, `a.b` is also the field `b` of the object `a`.
     Named(Box<str>),
 }
@@ -42,15 +44,22 @@ impl Field {
         }
     }
 
-    /// The names of this field in JSON and CSV: those of nginx, Apache, Caddy, Traefik, Envoy and Fluentd, and common ones. If
-    /// a line has several of them, the first in this list counts. In JSON, `host` may be [`Ip`](Self::Ip), too, as in
+    /// Whether a field with this name has nanoseconds, in which Traefik writes a duration, as Elastic's schema does.
+    pub(crate) fn is_in_nanos(&self, name: &str) -> bool {
+        *self == Self::Duration && matches!(name, "Duration" | "event.duration")
+    }
+
+    /// The names of this field in JSON, CSV and LTSV, and of groups of a [`Pattern`](crate::Pattern): those of nginx, Apache,
+    /// Caddy, Traefik, Envoy, Fluentd, Elastic's schema, Cloudflare, Google Cloud and Amazon's load balancers in SQL, and common
+    /// ones. If a line has several of them, the first in this list counts. In JSON, `host` may be [`Ip`](Self::Ip), too, as in
     /// Fluentd's records of Apache's logs: if it is an address, next to `code`, and none of these names has a value.
-    /// [`Wanted::with_ip`](crate::Wanted::with_ip) names one field in place of all these.
+    /// [`Wanted::with_name`](crate::Wanted::with_name) names one field in place of all these.
     pub fn names(&self) -> Vec<&str> {
-        match self {
+        let names: &[&str] = match self {
             // The finer ones come first, where their names are certain.
-            Self::Time => vec![
+            Self::Time => &[
                 "StartUTC",
+                "EdgeStartTimestamp",
                 "time",
                 "timestamp",
                 "@timestamp",
@@ -62,42 +71,104 @@ impl Field {
                 "datetime",
                 "date",
             ],
-            Self::Ip => vec![
+            Self::Ip => &[
                 "ip",
                 "client_ip",
                 "remote_addr",
                 "request.client_ip",
                 "request.remote_ip",
                 "ClientHost",
+                "ClientIP",
                 "remote_ip",
                 "clientip",
+                "client.ip",
+                "source.ip",
+                "httpRequest.remoteIp",
                 "client",
                 "downstream_remote_address",
                 "remote",
+                "client.address",
+                "source.address",
             ],
-            Self::User => vec!["user", "remote_user", "user_id", "ClientUsername", "username"],
-            Self::Method => vec!["method", "request_method", "request.method", "RequestMethod"],
-            Self::Path => vec!["path", "uri", "request_uri", "request.uri", "RequestPath", "url"],
-            Self::Status => vec!["status", "code", "response_code", "DownstreamStatus"],
-            Self::Bytes => {
-                vec![
-                    "bytes",
-                    "body_bytes_sent",
-                    "bytes_sent",
-                    "size",
-                    "DownstreamContentSize",
-                    "response_size",
-                ]
-            }
-            Self::Referer => vec!["referer", "http_referer", "request.headers.Referer", "request_Referer"],
-            Self::Agent => vec![
+            Self::User => &["user", "remote_user", "user_id", "ClientUsername", "username", "user.name"],
+            Self::Method => &[
+                "method",
+                "request_method",
+                "request.method",
+                "RequestMethod",
+                "http.request.method",
+                "ClientRequestMethod",
+                "httpRequest.requestMethod",
+                "request_verb",
+            ],
+            Self::Path => &[
+                "path",
+                "uri",
+                "request_uri",
+                "request.uri",
+                "RequestPath",
+                "url.path",
+                "url.original",
+                "url",
+                "ClientRequestPath",
+                "ClientRequestURI",
+                "httpRequest.requestUrl",
+                "request_url",
+            ],
+            Self::Status => &[
+                "status",
+                "code",
+                "response_code",
+                "DownstreamStatus",
+                "http.response.status_code",
+                "EdgeResponseStatus",
+                "httpRequest.status",
+                "elb_status_code",
+            ],
+            Self::Bytes => &[
+                "bytes",
+                "body_bytes_sent",
+                "bytes_sent",
+                "size",
+                "DownstreamContentSize",
+                "response_size",
+                "http.response.body.bytes",
+                "http.response.bytes",
+                "EdgeResponseBytes",
+                "httpRequest.responseSize",
+                "sent_bytes",
+            ],
+            Self::Referer => &[
+                "referer",
+                "http_referer",
+                "request.headers.Referer",
+                "request_Referer",
+                "http.request.referrer",
+                "ClientRequestReferer",
+                "httpRequest.referer",
+            ],
+            Self::Agent => &[
                 "agent",
                 "user_agent",
                 "http_user_agent",
                 "request.headers.User-Agent",
                 "request_User-Agent",
+                "user_agent.original",
+                "ClientRequestUserAgent",
+                "httpRequest.userAgent",
             ],
-            Self::Named(name) => vec![name],
-        }
+            Self::Duration => &[
+                "request_time",
+                "Duration",
+                "event.duration",
+                "duration",
+                "httpRequest.latency",
+                "reqtime",
+                "time-taken",
+                "time_taken",
+            ],
+            Self::Named(name) => return vec![name],
+        };
+        names.to_vec()
     }
 }

@@ -21,7 +21,7 @@
 //! {"time": "2026-01-05T10:00:02Z", "ip": "192.0.2.1"}
 //! {"time": "2026-01-05T10:00:03Z", "ip": "192.0.2.1"}
 //! "#;
-//! let reading = Reading { wanted, format: None, strict: true };
+//! let reading = Reading { wanted, strict: true, ..Reading::default() };
 //! read_one("example", log.as_bytes(), &reading, &mut LinesRead::default(), &mut |record| engine.add(record))?;
 //! let (replayed, _) = engine.finish(10)?;
 //! assert_eq!((replayed.columns[0].admitted, replayed.columns[0].refused), (2, 1));
@@ -53,10 +53,11 @@ pub use by::By;
 pub use commands::run;
 pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Trips, compare, measure};
 pub use engine::{
-    Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, PolicyOutcome, Replayed, Series, Trace,
+    Bucket, Engine, KeyOutcome, MOST_BY, Mostly, Outcome, Plan, PolicyOutcome, Replayed, Series, TimeIs,
+    Trace, Unit,
 };
 pub use field::Field;
-pub use format::Format;
+pub use format::{Expected, Format, Pattern};
 pub use input::{BadLine, LinesRead, Reading, Source, read, read_one};
 pub use model::{LogText, Model, Sample, Spec, Traffic, Written};
 pub use record::{Record, Wanted};

@@ -13,7 +13,17 @@ pub(crate) const LONGEST: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Wanted {
     fields: Vec<Field>,
-    ip: Option<Box<str>>,
+    /// Fields with the only name that each can have.
+    named: Vec<(Field, Box<str>)>,
+    /// The number of the first fields that are read of each line, if the others are read only of some.
+    always: Option<usize>,
+}
+
+/// Only the time, by one of its usual names.
+impl Default for Wanted {
+    fn default() -> Self {
+        Self::time(None)
+    }
 }
 
 impl Wanted {
@@ -22,23 +32,49 @@ impl Wanted {
 
     /// Only the time: the field with this name or, with `None`, one of the [usual names](Field::names).
     pub fn time(name: Option<&str>) -> Self {
-        Self { fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))], ip: None }
+        Self {
+            fields: vec![name.map_or(Field::Time, |name| Field::Named(name.into()))],
+            named: Vec::new(),
+            always: None,
+        }
     }
 
-    /// The same, but [`Field::Ip`] is only the field with this name or, with `None`, one of the usual names. The combined log
-    /// format has no such names.
+    /// The same, but this field, such as [`Field::Ip`], has only this name or, with `None`, one of the usual names.
     #[must_use]
-    pub fn with_ip(self, name: Option<&str>) -> Self {
-        Self { ip: name.map(Box::from), ..self }
+    pub fn with_name(mut self, field: Field, name: Option<&str>) -> Self {
+        self.named.retain(|(own, _)| *own != field);
+        self.named.extend(name.map(|name| (field, name.into())));
+        self
     }
 
     /// Adds a field, unless it is there already, and returns its index.
     pub fn add(&mut self, field: Field) -> usize {
+        let index = self.place(field);
+        // What is wanted now has to be read of each line.
+        self.always = self.always.filter(|always| index < *always);
+        index
+    }
+
+    /// Adds fields that have to be read only of some lines, where there are many. Call this last.
+    pub(crate) fn add_for_some<const N: usize>(&mut self, fields: [Field; N]) -> [usize; N] {
+        let always = self.fields.len();
+        let indices = fields.map(|field| self.place(field));
+        self.always = Some(always);
+        indices
+    }
+
+    fn place(&mut self, field: Field) -> usize {
         let known = self.fields.iter().skip(1).position(|own| *own == field);
         known.map(|at| at + 1).unwrap_or_else(|| {
             self.fields.push(field);
             self.fields.len() - 1
         })
+    }
+
+    /// Only the fields that are read of each line.
+    pub(crate) fn always(&self) -> Self {
+        let count = self.always.unwrap_or(self.fields.len());
+        Self { fields: self.fields.iter().take(count).cloned().collect(), ..self.clone() }
     }
 
     /// The fields in the order of their indices.
@@ -50,8 +86,7 @@ impl Wanted {
     pub(crate) fn only_name<'w>(&'w self, field: &'w Field) -> Option<&'w str> {
         match field {
             Field::Named(name) => Some(name),
-            Field::Ip => self.ip.as_deref(),
-            _ => None,
+            _ => self.named.iter().find(|(own, _)| own == field).map(|(_, name)| &**name),
         }
     }
 
@@ -69,6 +104,10 @@ pub struct Record {
     places: Vec<Option<Range<usize>>>,
     /// The time of the request.
     pub time: Timestamp,
+    /// Whether that is usually the time of its end, in its format.
+    pub(crate) is_end: bool,
+    /// Whether it is one of the lines of which all fields are read.
+    pub(crate) is_whole: bool,
 }
 
 impl Record {

@@ -7,7 +7,7 @@ use ratelimit_core::Limit;
 use serde::Serialize;
 
 use crate::compare::Comparison;
-use crate::engine::{KeyOutcome, MOST_WAITING, Outcome, Replayed, share};
+use crate::engine::{KeyOutcome, MOST_WAITING, Mostly, Outcome, Replayed, share};
 use crate::format::Format;
 use crate::input::LinesRead;
 use crate::suggest::Suggestion;
@@ -19,6 +19,8 @@ pub(crate) struct Results {
     /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
     pub(crate) lines: LinesRead,
+    /// Requests that were read but, as the arguments say, not replayed.
+    pub(crate) left_out: u64,
     /// The bound with which the log was read again, since its requests were more out of order than usual.
     #[serde(skip)]
     pub(crate) sorted_by: Option<Duration>,
@@ -51,7 +53,13 @@ impl Results {
             let each = lines.first_bad.iter();
             let each = each.map(|bad| format!("\n  {}, line {}: {}", bad.file, bad.line, bad.reason));
             let first: String = each.collect();
-            notes.push(format!("Left out: {}, of which the first:{first}", count(lines.bad, "bad line")));
+            let bad = count(lines.bad, "bad line");
+            let part = percent(share(lines.bad, lines.lines));
+            notes.push(format!("Left out: {bad} ({part}), of which the first:{first}"));
+        }
+        if self.left_out > 0 {
+            let left_out = count(self.left_out, "request");
+            notes.push(format!("Left out by --from, --to and --without-path: {left_out}"));
         }
         notes.extend(lines.incomplete.iter().map(|incomplete| format!("Incomplete: {incomplete}")));
         let crowded_out = replayed.crowded_out;
@@ -92,11 +100,17 @@ impl Results {
         }
         let unused = replayed.fields_without_values.iter();
         notes.extend(unused.map(|option| format!("No request has a value in the field of {option}")));
+        if replayed.without_duration > 0 && replayed.skipped.is_empty() {
+            let without = count(replayed.without_duration, "request");
+            notes.push(format!("Without a duration: {without}, taken to end when they begin"));
+        }
+        notes.extend(replayed.skipped.iter().map(|skipped| format!("Not replayed: {skipped}")));
         notes.extend(self.not_suggested.iter().map(|reason| format!("Not proposed: {reason}")));
         let assumed = [
             ("a status", replayed.without_status, "200"),
             ("a method", replayed.without_method, "GET"),
             ("a path", replayed.without_path, "/"),
+            ("a size", replayed.without_size, "0 bytes"),
         ];
         let assumed = assumed.into_iter().filter(|(_, n, _)| *n > 0);
         notes
@@ -199,6 +213,8 @@ impl Results {
                 let next = numbers.len() + 1;
                 let name = (by.clone(), std::mem::take(&mut key.key));
                 key.key = format!("key {}", numbers.entry(name).or_insert(next));
+                // They, too, may tell who that is.
+                (key.path, key.agent) = (None, None);
             }
         }
     }
@@ -270,6 +286,17 @@ pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
     table(1, &header, rows)
 }
 
+/// What most of the refused requests of these keys have; `None` if that is not known of any.
+pub(crate) fn who(top: &[KeyOutcome]) -> Option<Table> {
+    let mostly = |one: &Option<Mostly>| {
+        one.as_ref()
+            .map_or("-".to_owned(), |one| format!("{} ({})", one.value, percent(share(one.refused, one.of))))
+    };
+    let row = |key: &KeyOutcome| vec![key.key.clone(), mostly(&key.path), mostly(&key.agent)];
+    let is_known = top.iter().any(|key| key.path.is_some() || key.agent.is_some());
+    is_known.then(|| table(3, &["KEY", "MOSTLY REFUSED ON", "MOSTLY AS"], top.iter().map(row)))
+}
+
 /// Sentences that say what a proposed limit refuses, and what it would refuse if its quota were one less.
 pub(crate) fn hits(suggestion: &Suggestion) -> Vec<String> {
     let Suggestion { refused, requests, keys: all, .. } = suggestion;
@@ -339,6 +366,7 @@ mod tests {
             let results = Results {
                 from: String::new(),
                 lines: LinesRead::default(),
+                left_out: 0,
                 sorted_by: None,
                 replayed: Replayed { too_late, crowded_out, ..replayed },
                 suggestions: Vec::new(),

@@ -1,8 +1,10 @@
 //! Tables and numbers for people.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use comfy_table::{CellAlignment, presets};
+use console::{Term, measure_text_width, truncate_str};
 use indicatif::HumanCount;
 
 /// A table whose first columns, `text_columns` of them, are aligned to the left, and the others to the right.
@@ -23,12 +25,62 @@ pub(crate) fn table(
     Table { text_columns, header, rows: rows.into_iter().collect() }
 }
 
-/// The table as text for a terminal.
+impl Table {
+    /// The length to which texts are cut, so that the table fits into this width; `None` if it does.
+    fn longest_text(&self, width: usize) -> Option<usize> {
+        let length = |column: usize| {
+            let texts = self.rows.iter().filter_map(|row| row.get(column)).chain(self.header.get(column));
+            texts.map(|text| measure_text_width(text)).max().unwrap_or(0) + GAP
+        };
+        let lengths: Vec<usize> = (0..self.header.len()).map(length).collect();
+        let (texts, others) = lengths.split_at(self.text_columns.min(lengths.len()));
+        let room = (width + GAP).saturating_sub(others.iter().sum());
+        let fits =
+            |longest: usize| texts.iter().map(|text| (*text).min(longest + GAP)).sum::<usize>() <= room;
+        let all = texts.iter().max().copied().unwrap_or(0);
+        (!fits(all)).then(|| (SHORTEST..all).rev().find(|longest| fits(*longest)).unwrap_or(SHORTEST))
+    }
+}
+
+/// The space between columns.
+const GAP: usize = 2;
+
+/// No text becomes shorter than this: it has room for the network of an address of IPv6.
+const SHORTEST: usize = 20;
+
+/// The width of the terminal, if the output is one, or what the variable `COLUMNS` says.
+fn terminal_width() -> Option<usize> {
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    set.or_else(|| Term::stdout().size_checked().map(|(_, columns)| columns.into()))
+}
+
+/// The text without its middle, if it is longer than this.
+fn shortened(text: &str, longest: usize) -> Cow<'_, str> {
+    if measure_text_width(text) <= longest {
+        return Cow::Borrowed(text);
+    }
+    let end_length = longest / 3;
+    let begin = truncate_str(text, longest - end_length, "…");
+    let end: String = text.chars().rev().take(end_length).collect();
+    let mut end: String = end.chars().rev().collect();
+    while measure_text_width(&end) > end_length {
+        end.remove(0);
+    }
+    Cow::Owned(format!("{begin}{end}"))
+}
+
+/// The table as text for a terminal. Where long texts would make it wider than that, their middles are left out.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING).set_header(&self.header);
-        table.add_rows(&self.rows);
+        let longest = terminal_width().and_then(|width| self.longest_text(width));
+        table.add_rows(self.rows.iter().map(|row| {
+            row.iter().enumerate().map(|(column, text)| match longest {
+                Some(longest) if column < self.text_columns => shortened(text, longest),
+                _ => Cow::Borrowed(&**text),
+            })
+        }));
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
             column.set_cell_alignment(if index < self.text_columns {
@@ -88,6 +140,21 @@ pub(crate) fn date(nanos: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_cut_in_the_middle_to_fit() {
+        let row = |key: &str| vec![key.to_owned(), "1,000".to_owned()];
+        let long = format!("/{}/end", "x".repeat(300));
+        let table = table(1, &["KEY", "REQUESTS"], [row("192.0.2.1"), row(&long)]);
+        assert_eq!(
+            [400, 315, 314, 80, 10].map(|width| table.longest_text(width)),
+            [None, None, Some(304), Some(70), Some(20)]
+        );
+        assert_eq!(shortened("192.0.2.1", 20), "192.0.2.1");
+        assert_eq!(shortened(&long, 20), "/xxxxxxxxxxxx…xx/end");
+        let wide = "文".repeat(100);
+        assert!(measure_text_width(&shortened(&wide, 21)) <= 21);
+    }
 
     #[test]
     fn numbers_are_readable() {

@@ -1,4 +1,4 @@
-//! `--ip-field`: the field of a log that has the client's address.
+//! Options that name the fields of a log, and what finds them.
 
 mod common;
 
@@ -20,10 +20,10 @@ fn keys(by: &str, more: &[&str], log: &str) -> Vec<Value> {
 #[test]
 fn a_field_of_an_object_can_have_the_address() {
     let line = |ip: &str| {
-        format!("{{\"timestamp\":\"2026-01-05T10:00:00.5Z\",\"httpRequest\":{{\"remoteIp\":\"{ip}\"}}}}\n")
+        format!("{{\"timestamp\":\"2026-01-05T10:00:00.5Z\",\"peer\":{{\"address\":\"{ip}\"}}}}\n")
     };
     let log = ["192.0.2.1:5555", "192.0.2.1:6666", "192.0.2.2", "192.0.2.2"].map(line).concat();
-    let field = ["--ip-field", "httpRequest.remoteIp"];
+    let field = ["--ip-field", "peer.address"];
     assert_eq!(keys("ip", &field, &log), [json!(["192.0.2.1", 2]), json!(["192.0.2.2", 2])]);
     assert_eq!(keys("ip/24", &field, &log), [json!(["192.0.2.0/24", 4])]);
     assert_eq!(keys("ip", &[], &log), [json!(["-", 4])]);
@@ -138,9 +138,22 @@ fn fields_of_combined_lines_have_the_names_of_their_places() {
     assert_eq!(keys("after-2", &[], &log), [json!(["-", 2]), json!(["0.01", 2])]);
     assert_eq!(keys("before-2", &[], &log), [json!(["www.example.org", 4])]);
     assert_eq!(keys("before-9", &[], &log), [json!(["-", 4])]);
+    // nginx's host and time of a request are often there.
+    let between = "192.0.2.1 - [x] y [05/Jan/2026:10:00:00 +0000] www.example.org \"h t\" \"GET /a HTTP/1.1\" 200 5 \"-\" \"curl\"\n\
+                   192.0.2.2 - - [05/Jan/2026:10:00:00 +0000] - - \"\\x16\\x03\" 400 5 \"-\" \"-\"\n"
+        .repeat(2);
+    assert_eq!(keys("between-1", &[], &between), [json!(["-", 2]), json!(["www.example.org", 2])]);
+    assert_eq!(keys("between-2", &[], &between), [json!(["-", 2]), json!(["h t", 2])]);
+    assert_eq!(keys("between-3", &[], &between), [json!(["-", 4])]);
+    assert_eq!(
+        keys("ip,user", &[], &between),
+        [json!(["192.0.2.1 \"[x] y\"", 2]), json!(["192.0.2.2 -", 2])]
+    );
+    assert_eq!(keys("path", &[], &between), [json!(["/a", 2]), json!(["\\\\x16\\\\x03", 2])]);
+    assert_eq!(keys("between-1", &[], &log), [json!(["-", 4])]);
     // Then there is no other address.
     assert_eq!(keys("ip", &["--ip-field", "after-1"], &log), [json!(["-", 2]), json!(["t 1", 2])]);
-    for name in ["after-0", "after-100", "before-x", "between-1"] {
+    for name in ["after-0", "after-100", "before-x", "between-0"] {
         lab_with(&["replay", "-", "--limit", "1/h", "--by", name], log.as_bytes())
             .fails(1, &format!("no field of the name \"{name}\""));
     }
@@ -165,4 +178,56 @@ fn a_field_that_cannot_have_the_address_is_an_error() {
     lab_with(&["compare", "-", "--by", "all", "--ip-field", "real"], json.as_bytes()).fails(1, nobody);
     assert_eq!(run(&["--by", "all", "--by", "ip/24"], json).code, 0);
     lab(&["replay", "--limit", "1/h", "--ip-field", "real"]).fails(2, "<FILE>");
+}
+
+#[test]
+fn fields_of_other_names_are_named_by_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "[[policies]]\nname = \"a\"\nroutes = [\"POST /login\"]\nkey = \"address\"\nlimit = \"1/min log\"\n\
+                refund = [404]\n";
+    fs::write(&config, text).unwrap();
+    let refused = |more: &[&str], line: &str| {
+        let policies = ["replay", "-", "--json", "--policies", config.to_str().unwrap()];
+        lab_with(&[&policies[..], more].concat(), line.repeat(4).as_bytes()).json()["columns"][0]["refused"]
+            .clone()
+    };
+    let named = "{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"status\":404,\"path\":\"/\",\"m\":\"POST\",\"p\":\"/login?a\",\"s\":200}\n";
+    assert_eq!(refused(&["--method-field", "m", "--path-field", "p", "--status-field", "s"], named), 3);
+    assert_eq!(refused(&["--method-field", "m", "--path-field", "p"], named), 0, "refunded");
+    assert_eq!(refused(&["--path-field", "p", "--status-field", "s"], named), 0, "no POST");
+    // All of the first line of a request has both.
+    let line = "{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"l\":\"POST /login?a HTTP/1.1\"}\n";
+    assert_eq!(refused(&["--method-field", "l", "--path-field", "l"], line), 3);
+    let combined = "192.0.2.1 - - [05/Jan/2026:10:00:00.1 +0000] \"POST /index.php HTTP/1.1\" 200 5 \"-\" \"-\" \"/login?a\"\n";
+    assert_eq!(refused(&["--path-field", "after-1"], combined), 3);
+    // A field `request` is not what is named.
+    let request = "{\"time\":1767607200,\"request\":\"GET /a HTTP/1.1\"}\n";
+    assert_eq!(keys("path", &[], &request.repeat(2)), [json!(["/a", 2])]);
+    assert_eq!(keys("path", &["--path-field", "p"], &request.repeat(2)), [json!(["-", 2])]);
+    for (option, what) in [("--method-field", "method"), ("--status-field", "status")] {
+        let arguments = ["replay", "-", "--limit", "1/h", option, "m"];
+        let nothing = format!("{option} is for the {what}, but nothing is counted by {what}");
+        lab_with(&arguments, named.as_bytes()).fails(1, &nothing);
+    }
+}
+
+#[test]
+fn a_pattern_is_given_by_an_option() {
+    let log = "10:00:00 2026-01-05T11:00:00 192.0.2.1 t1\n10:00:00 2026-01-05T11:00:00 192.0.2.1 t2\n";
+    let pattern = r"^\S+ (?<at>\S+) (?<ip>\S+) (?<tenant>\S+)";
+    let options = ["--pattern", pattern, "--time-field", "at", "--timezone", "+01:00"];
+    assert_eq!(keys("ip", &options, log), [json!(["192.0.2.1", 2])]);
+    assert_eq!(keys("ip,tenant", &options, &log.repeat(2)).len(), 2);
+    let arguments = ["replay", "-", "--json", "--limit", "1/h", "--by", "ip"];
+    let result = lab_with(&[&arguments[..], &options].concat(), log.as_bytes()).json();
+    assert_eq!(
+        (&result["first"], &result["lines"]["formats"]),
+        (&json!(1_767_607_200_000_000_000_u64), &json!(["pattern"]))
+    );
+    let run = |more: &[&str]| lab_with(&[&["replay", "-", "--limit", "1/h"], more].concat(), log.as_bytes());
+    run(&["--pattern", "("]).fails(2, "unclosed group");
+    run(&["--pattern", pattern, "--format", "csv"]).fails(2, "--format");
+    run(&["--timezone", "Mars"]).fails(2, "write a zone as UTC, +02:00 or Europe/Berlin");
+    run(&[]).fails(1, "jq -c");
 }

@@ -101,13 +101,14 @@ fn each_policy_says_what_its_requests_lack() {
         policy("own", "header:x-tenant", 2, 1, json!(null)),
         policy("must", "header:x-tenant", 2, 1, json!(null)),
         policy("address", "address", 5, 0, json!(null)),
+        policy("held", "address", 5, 0, json!(null)),
     ];
     assert_eq!(result["columns"][0]["policies"], json!(expected));
     let said = lab_with(&arguments, log.as_bytes()).stdout;
     for text in [
         "3 of 5 requests of key without api-key:x-api-key; if the log has that, name the field, as with --header",
         "none of 5 requests of key has a plan; if the log has it, name the field with --plan-field",
-        "not replayed are policy held: 5 at once: a concurrency limit cannot be replayed",
+        "not replayed are concurrency limits of policy held: no request has a duration, so it is not known",
     ] {
         assert!(said.contains(&format!("{config}: {text}")), "{text}: {said}");
     }
@@ -173,16 +174,6 @@ fn a_body_of_unknown_length_costs_what_the_policy_says() {
     };
     assert_eq!(admitted("{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n"), json!(2));
     assert_eq!(admitted("{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"n\":0}\n"), json!(10));
-}
-
-#[test]
-fn a_plan_with_a_concurrency_limit_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("limits.yaml");
-    let text = "policies: [{name: a, key: address, limit: 1/s}]\nplans: {paid: {a: 5 at once}}";
-    fs::write(&config, text).unwrap();
-    lab(&["replay", "--policies", config.to_str().unwrap()])
-        .fails(1, "limits.yaml: policy a: 5 at once: a concurrency limit cannot be replayed");
 }
 
 #[test]
@@ -301,16 +292,6 @@ fn what_a_program_provides_for_its_file_comes_from_the_log() {
     replay(&[]).fails(1, "unknown kind of key \"tenant\"");
     replay(&["--provided-key", "tenant"]).fails(1, "--provided-key tenant: write NAME=FIELD");
     replay(&[]).fails(1, "with --provided-key");
-}
-
-#[test]
-fn policies_by_route_are_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("limits.toml");
-    let text = "[[policies]]\nname = \"a\"\nkey = [\"address\", \"path-template\"]\nlimit = \"1/s\"\n";
-    fs::write(&config, text).unwrap();
-    lab(&["replay", "--policies", config.to_str().unwrap()])
-        .fails(1, "limits.toml: policy a: a log does not say which route a request has matched");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn every_decision_is_that_of_a_limiter_driven_by_hand() {
             let mut wanted = Wanted::time(None);
             let mut engine = Engine::new(&plan, &mut wanted).unwrap();
             let text = LogText::new(Traffic::new(&spec).unwrap(), spec.keys, Written::Json);
-            let reading = Reading { wanted, format: None, strict: true };
+            let reading = Reading { wanted, strict: true, ..Reading::default() };
             read_one("log", text, &reading, &mut LinesRead::default(), &mut |record| engine.add(record))
                 .unwrap();
             let (replayed, _) = engine.finish(50).unwrap();
@@ -357,7 +357,10 @@ fn results_are_written_as_csv() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let written = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = written.lines().collect();
-    assert_eq!(lines[0], "limits,by,key,requests,refused,peak,median_wait_seconds,longest_wait_seconds");
+    assert_eq!(
+        lines[0],
+        "limits,by,key,requests,refused,peak,median_wait_seconds,longest_wait_seconds,path,agent"
+    );
     assert!(lines[1].starts_with("1/min log,ip,\"\"\"x,y\"\"\",3,2,3,"), "{written}");
     assert!(lines[2].starts_with("1/min log,ip,a,2,1,2,"), "{written}");
     assert_eq!(lines.len(), 3);
@@ -445,7 +448,6 @@ fn mistakes_are_explained() {
     run(&[]).fails(1, "nothing to replay: give --limit, --policies or --suggest");
     run(&["-", "--limit", "5/s"]).fails(1, "standard input can be read only once: write `-` only once");
     run(&["--limit", "10/fortnight"]).fails(2, "expected a unit of time");
-    run(&["--limit", "5 at once"]).fails(1, "a concurrency limit cannot be replayed");
     run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");
     run(&["--limit", "5/s", "--by", "tenant"])
         .fails(1, "standard input: the combined log format has no field of the name \"tenant\"");
@@ -471,7 +473,7 @@ fn a_plan_that_counts_by_nothing_counts_by_address() {
     let mut wanted = Wanted::time(None);
     let mut engine = Engine::new(&plan, &mut wanted).unwrap();
     let text = log(&[(0, "192.0.2.1"), (1, "192.0.2.1"), (2, "192.0.2.1"), (3, "192.0.2.2")]);
-    let reading = Reading { wanted, format: None, strict: true };
+    let reading = Reading { wanted, strict: true, ..Reading::default() };
     let mut lines = LinesRead::default();
     read_one("log", text.as_bytes(), &reading, &mut lines, &mut |record| engine.add(record)).unwrap();
     let (replayed, _) = engine.finish(9).unwrap();

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
     let results = Results {
         from: log.from,
         lines: log.lines,
+        left_out: log.left_out,
         sorted_by,
         replayed,
         suggestions: Vec::new(),
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
             print(&format!("{requests} of {keys} ({by}) in {}\n{notes}\n{tables}\n", results.from))?;
         }
     }
-    Log::check(&results.lines, &results.from)
+    Log::check(&results.lines, results.left_out, &results.from)
 }
 
 /// A table of the decisions of each algorithm, and one of what they cost.

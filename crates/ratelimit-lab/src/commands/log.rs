@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::kept::Kept;
 use crate::args::LogArgs;
 use crate::engine::{Engine, Plan, Replayed, Trace};
 use crate::field::Field;
+use crate::format::Expected;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
@@ -20,6 +22,8 @@ pub(crate) struct Log {
     pub(crate) lines: LinesRead,
     /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
+    /// Requests that were read but, as the arguments say, not replayed.
+    pub(crate) left_out: u64,
 }
 
 /// A log that was replayed.
@@ -51,8 +55,10 @@ pub(super) fn replay(args: &LogArgs, plan: Plan, top: usize) -> anyhow::Result<R
 
 fn replay_once(args: &LogArgs, plan: &Plan, top: usize) -> anyhow::Result<Replay> {
     let mut wanted = wanted(args);
+    let mut kept = Kept::new(args, &mut wanted)?;
     let mut engine = Engine::new(plan, &mut wanted)?;
-    let log = each(args, wanted, |record| engine.add(record))?;
+    let mut log = each(args, wanted, |record| if kept.keeps(record) { engine.add(record) } else { Ok(()) })?;
+    log.left_out = kept.left_out;
     let (replayed, traces) = engine.finish(top)?;
     Ok(Replay { log, replayed, traces, sorted_by: None })
 }
@@ -61,10 +67,14 @@ impl Log {
     /// Checks, after the results were shown, that they are those of the log.
     ///
     /// # Errors
-    /// If no request was read, or if fewer than one line in ten that is not empty was one.
-    pub(crate) fn check(lines: &LinesRead, from: &str) -> anyhow::Result<()> {
+    /// If no request was read, or all were left out, or if fewer than one line in ten that is not empty was one.
+    pub(crate) fn check(lines: &LinesRead, left_out: u64, from: &str) -> anyhow::Result<()> {
         let what = (count(lines.requests, "request"), count(lines.bad, "bad line"));
         anyhow::ensure!(lines.requests > 0, "{from}: no request was read; {} are left out", what.1);
+        anyhow::ensure!(
+            lines.requests > left_out,
+            "{from}: no request is left by --from, --to and --without-path"
+        );
         anyhow::ensure!(
             lines.bad <= lines.requests.saturating_mul(9),
             "{from}: nearly nothing was read: {}, and {} left out",
@@ -75,9 +85,21 @@ impl Log {
     }
 }
 
-/// The fields that are named by themselves.
+/// The options that name the field of the log with a part of a request, what they are for, and that part.
+fn named(args: &LogArgs) -> [(&'static str, &'static str, Field, Option<&str>); 5] {
+    [
+        ("--ip-field", "the client's address", Field::Ip, args.ip_field.as_deref()),
+        ("--method-field", "the method", Field::Method, args.method_field.as_deref()),
+        ("--path-field", "the path", Field::Path, args.path_field.as_deref()),
+        ("--status-field", "the status", Field::Status, args.status_field.as_deref()),
+        ("--duration-field", "the duration", Field::Duration, args.duration_field.as_deref()),
+    ]
+}
+
+/// The time, and the fields that are named by themselves.
 fn wanted(args: &LogArgs) -> Wanted {
-    Wanted::time(args.time_field.as_deref()).with_ip(args.ip_field.as_deref())
+    let time = Wanted::time(args.time_field.as_deref());
+    named(args).into_iter().fold(time, |wanted, (_, _, field, name)| wanted.with_name(field, name))
 }
 
 /// Reads the logs, or generates one if there are no files, and calls `each` for each request.
@@ -86,22 +108,26 @@ fn each(
     wanted: Wanted,
     mut each: impl FnMut(&Record) -> anyhow::Result<()>,
 ) -> anyhow::Result<Log> {
-    anyhow::ensure!(
-        args.ip_field.is_none() || wanted.fields().contains(&Field::Ip),
-        "--ip-field is for the client's address, but nothing is counted by ip"
-    );
+    for (option, what, field, name) in named(args) {
+        anyhow::ensure!(
+            name.is_none() || wanted.fields().contains(&field),
+            "{option} is for {what}, but nothing is counted by {}",
+            option.trim_start_matches("--").trim_end_matches("-field")
+        );
+    }
     anyhow::ensure!(
         args.trusted_proxies.is_empty() || wanted.fields().contains(&Field::Ip),
         "--trusted-proxies is for the client's address, but nothing is counted by ip"
     );
-    let mut reading = Reading { wanted, format: args.format, strict: args.strict };
+    let expected =
+        Expected { format: args.format, pattern: args.pattern.clone(), time_zone: args.timezone.clone() };
+    let reading = Reading { wanted, expected, strict: args.strict };
     if args.files.is_empty() {
         let spec = args.model.spec();
-        reading.format = None;
         let text = LogText::new(Traffic::new(&spec)?, spec.keys, Written::Json);
         let mut lines = LinesRead::default();
         read_one("generated traffic", text, &reading, &mut lines, &mut each)?;
-        return Ok(Log { lines, from: format!("generated traffic ({spec})") });
+        return Ok(Log { lines, from: format!("generated traffic ({spec})"), left_out: 0 });
     }
     let bytes = Arc::new(AtomicU64::new(0));
     let progress = Progress::new(&args.files, &bytes);
@@ -115,7 +141,7 @@ fn each(
     })?;
     progress.bar.finish_and_clear();
     let names: Vec<String> = args.files.iter().map(Source::name).collect();
-    Ok(Log { lines, from: names.join(", ") })
+    Ok(Log { lines, from: names.join(", "), left_out: 0 })
 }
 
 /// A progress bar if standard error is a terminal, otherwise nothing.

@@ -2,6 +2,7 @@
 
 mod compare;
 mod generate;
+mod kept;
 mod log;
 mod measure;
 mod output;

@@ -11,10 +11,10 @@ use super::log::{self, Log, Replay};
 use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
-use crate::engine::{Plan, Trace};
-use crate::results::{Results, hits, keys, keys_hit, policies, summary};
+use crate::engine::{Plan, Trace, share};
+use crate::results::{Results, hits, keys, keys_hit, policies, summary, who};
 use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
-use crate::table::{count, date};
+use crate::table::{count, date, percent};
 
 /// Nothing is proposed if more than one in this many requests was decided at another time than its own.
 const MOVED: u64 = 1_000;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
         write_csv(path, &results).with_context(|| format!("{}: cannot be written", path.display()))?;
     }
     if args.json { print_json(&results) } else { print(&text(&results)?) }?;
-    Log::check(&results.lines, &results.from)
+    Log::check(&results.lines, results.left_out, &results.from)
 }
 
 /// Replays the requests. The traces are empty unless `keep_trace` or `--suggest` needs them.
@@ -40,6 +40,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         !only_policies || args.log.cost_field.is_none(),
         "--cost-field is for --limit and --suggest: the policies of a file say themselves what a request costs"
     );
+    let only_suggested = args.limit.is_empty() && args.policies.is_none();
     let fields = args.key_field.iter().map(|name| format!("field:{name}").parse::<By>());
     let mut by = args.by.clone();
     by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);
@@ -61,26 +62,31 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         headers: args.header.clone(),
         provided_keys: args.provided_key.clone(),
         plan_field: args.plan_field.clone(),
+        settle_field: args.settle_field.clone(),
+        duration_unit: args.log.duration_unit,
+        time_is: args.log.time_is,
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.log.skip_missing,
         out_of_order: Duration::ZERO, // set from the arguments
         trusted_proxies: args.log.trusted_proxies.clone(),
         forwarded_field: args.log.forwarded_field.clone(),
         keep_seconds: args.log.keep_seconds,
+        who: args.top > 0 && !only_suggested,
         keep_trace: keep_trace || args.suggest.is_some(),
     };
     let Replay { log, replayed, traces, sorted_by } = log::replay(&args.log, plan, args.top)?;
     let (suggestions, not_suggested) = match args.suggest {
         // Requests that were moved to another time are bursts that the log does not have.
-        Some(_) if replayed.too_late > log.lines.requests / MOVED => {
+        Some(_) if replayed.too_late > (log.lines.requests - log.left_out) / MOVED => {
             (Vec::new(), vec!["too many requests were decided at another time than their own".to_owned()])
         }
         Some(share) => suggestions(&searched, &traces, share, args.top),
         None => Default::default(),
     };
     let periods = searched.iter().map(Limit::period).collect();
-    let Log { lines, from } = log;
-    Ok((Results { from, lines, sorted_by, replayed, suggestions, not_suggested, periods }, traces))
+    let Log { lines, from, left_out } = log;
+    let results = Results { from, lines, left_out, sorted_by, replayed, suggestions, not_suggested, periods };
+    Ok((results, traces))
 }
 
 /// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute
@@ -127,6 +133,8 @@ fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {
         "peak",
         "median_wait_seconds",
         "longest_wait_seconds",
+        "path",
+        "agent",
     ])?;
     let replayed = results.replayed.columns.iter().map(|one| (&one.limits, &one.by, &one.top));
     let suggested = results.suggestions.iter().map(|one| (&one.limit, &one.by, &one.top));
@@ -141,6 +149,8 @@ fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {
                 key.peak,
                 key.median_wait,
                 key.longest_wait,
+                key.path.as_ref().map(|path| &path.value),
+                key.agent.as_ref().map(|agent| &agent.value),
             ))?;
         }
     }
@@ -150,7 +160,11 @@ fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {
 fn text(results: &Results) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let Results { from, lines, replayed, suggestions, .. } = results;
-    writeln!(text, "{} in {} of {from}", count(lines.requests, "request"), count(lines.lines, "line"))?;
+    let bad = match lines.bad {
+        0 => String::new(),
+        bad => format!(", {} ({})", count(bad, "bad line"), percent(share(bad, lines.lines))),
+    };
+    writeln!(text, "{} in {} of {from}{bad}", count(lines.requests, "request"), count(lines.lines, "line"))?;
     if let (Some(first), Some(last)) = (replayed.first, replayed.last) {
         writeln!(text, "from {} to {}", date(first), date(last))?;
     }
@@ -166,6 +180,7 @@ fn text(results: &Results) -> Result<String, std::fmt::Error> {
         if !column.top.is_empty() {
             writeln!(text, "\nRefused most: {} by {}", column.limits, column.by)?;
             writeln!(text, "{}", keys(&column.top, column.peak_seconds))?;
+            who(&column.top).map_or(Ok(()), |who| writeln!(text, "\n{who}"))?;
         }
     }
     for suggestion in suggestions {

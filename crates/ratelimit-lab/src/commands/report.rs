@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         std::fs::write(path, &html).with_context(|| format!("{}: cannot be written", path.display()))?;
         print(&format!("{}: {} bytes\n", path.display(), number(html.len() as u64)))?;
     }
-    Log::check(&page.results.lines, &page.results.from)
+    Log::check(&page.results.lines, page.results.left_out, &page.results.from)
 }
 
 /// The command line of this process, quoted for a shell, so that a reader can run it again.

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 use ratelimit_core::Timestamp;
 
 use super::decided::Decided;
@@ -10,8 +12,10 @@ use super::decider::Decider;
 use super::key_counts::KeyCounts;
 use super::keys::Keys;
 use super::layer::HttpRequest;
-use super::outcome::Outcome;
+use super::outcome::{KeyOutcome, Outcome};
+use super::texts::Place;
 use super::waits::Waits;
+use super::who::{Counts, Who};
 
 /// One column.
 pub(crate) struct Column {
@@ -22,6 +26,8 @@ pub(crate) struct Column {
     period: u64,
     keys: Vec<KeyCounts>,
     waits: Waits,
+    /// Of the keys that were refused, by their numbers.
+    who: HashMap<u32, Counts, RandomState>,
     /// The result, except for what [`outcome`](Self::outcome) adds from the other fields.
     outcome: Outcome,
 }
@@ -43,6 +49,7 @@ impl Column {
             period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX),
             keys: Vec::new(),
             waits: Waits::default(),
+            who: HashMap::default(),
             outcome: Outcome {
                 limits: name,
                 is_policies,
@@ -59,17 +66,35 @@ impl Column {
         self
     }
 
+    /// What it cannot decide if no request has a duration, as text for people. Policies are told of as not replayed.
+    pub(crate) fn without_durations(&mut self) -> Option<String> {
+        const WHY: &str = "no request has a duration, so it is not known how many are in progress; name its field with --duration-field";
+        match &self.decider {
+            Decider::Layer(layer) => {
+                let not_replayed =
+                    layer.holding.iter().map(|name| format!("concurrency limits of policy {name}: {WHY}"));
+                self.outcome.not_replayed.extend(not_replayed);
+                None
+            }
+            Decider::Limiter(_) => self.decider.holds().then(|| format!("{}: {WHY}", self.outcome.limits)),
+        }
+    }
+
     /// Decides a request of the key with this number.
     pub(crate) fn decide(
         &mut self,
-        time: Timestamp,
+        (time, duration): (Timestamp, Duration),
         number: u32,
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
+        who: Option<(&mut Who, Place)>,
     ) -> anyhow::Result<()> {
-        let decided = self.decider.decide(key, cost, http)?;
+        let decided = self.decider.decide(key, cost, (time, duration), http)?;
         self.count(time, number as usize, &decided);
+        if let Some((who, place)) = who.filter(|_| !decided.is_admitted) {
+            who.refuse(place, self.who.entry(number).or_default());
+        }
         Ok(())
     }
 
@@ -105,13 +130,24 @@ impl Column {
     }
 
     /// The result, with at most `top` keys.
-    pub(crate) fn outcome(self, by: String, unidentified: u64, keys: &Keys, top: usize) -> Outcome {
+    pub(crate) fn outcome(
+        self,
+        by: String,
+        unidentified: u64,
+        keys: &Keys,
+        who: Option<&Who>,
+        top: usize,
+    ) -> Outcome {
         let mut refused: Vec<(u32, &KeyCounts)> =
             (0..).zip(&self.keys).filter(|(_, counts)| counts.refused > 0).collect();
         let keys_refused = refused.len() as u64;
         refused.sort_by_key(|(number, counts)| (Reverse(counts.refused), *number));
         refused.truncate(top);
-        let top = refused.into_iter().map(|(number, counts)| counts.outcome(keys.get(number)));
+        let top = refused.into_iter().map(|(number, counts)| {
+            let counted = who.zip(self.who.get(&number));
+            let [path, agent] = counted.map(|(who, counts)| who.outcome(counts)).unwrap_or_default();
+            KeyOutcome { path, agent, ..counts.outcome(keys.get(number)) }
+        });
         Outcome {
             policies: self.decider.policies(),
             by,

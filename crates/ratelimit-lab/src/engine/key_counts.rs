@@ -52,6 +52,8 @@ impl KeyCounts {
             peak: self.peak,
             median_wait: waits.and_then(Waits::median_seconds),
             longest_wait: waits.and_then(Waits::longest_seconds),
+            path: None,
+            agent: None,
         }
     }
 }

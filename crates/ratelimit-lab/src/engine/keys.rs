@@ -31,6 +31,15 @@ impl Keys {
         Ok(number)
     }
 
+    /// The same, but `None` for a new key if this many are known.
+    pub(crate) fn number_within(&mut self, key: &[u8], most: usize) -> Option<u32> {
+        if self.len() < most {
+            return self.number(key).ok();
+        }
+        let Self { bytes, ends, numbers, hasher } = self;
+        numbers.find(hasher.hash_one(key), |number| get(bytes, ends, *number) == key).copied()
+    }
+
     /// The key with this number; empty if there is none.
     pub(crate) fn get(&self, number: u32) -> &[u8] {
         get(&self.bytes, &self.ends, number)
@@ -64,5 +73,8 @@ mod tests {
             (keys.len(), keys.get(9_999), keys.get(10_000), keys.get(10_001)),
             (10_001, &b"key 9999"[..], &b""[..], &b""[..])
         );
+        assert_eq!(keys.number_within(b"new", 10_001), None);
+        assert_eq!(keys.number_within(b"key 7", 10_001), Some(7));
+        assert_eq!(keys.number_within(b"new", 10_002), Some(10_001));
     }
 }

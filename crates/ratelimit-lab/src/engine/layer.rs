@@ -8,26 +8,38 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_core::{RateLimiter, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
-use ratelimit_tower::{Head, PeerAddress, Policy, RateLimit, RateLimitLayer, Reason, Refusal};
+use ratelimit_tower::{Charged, Head, PeerAddress, Policy, RateLimit, RateLimitLayer, Reason, Refusal};
+use tokio::runtime::{Builder, Runtime};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
+use super::body::Sized;
 use super::clock::ReplayClock;
 use super::decided::Decided;
-use super::limits::{can_be_replayed, shortest};
+use super::ends::Ends;
+use super::limits::{hold, shortest};
 use super::policies::PolicyCounts;
 use super::provided::ProvidedKeys;
 use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// A request of a log, as the layer sees it. Its body is the status of the response in the log.
-pub(crate) type HttpRequest = Request<StatusCode>;
+/// A request of a log, as the layer sees it. Its body is the response in the log.
+pub(crate) type HttpRequest = Request<Answer>;
 
-type Answers = fn(&Refusal<'_>) -> Response<()>;
+/// The response in the log.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answer {
+    status: StatusCode,
+    bytes: usize,
+    /// The true cost, if the handler records it.
+    cost: Option<u64>,
+}
+
+type Answers = fn(&Refusal<'_>) -> Response<Sized>;
 
 /// The layer around a service that responds with the statuses of the log.
 pub(crate) struct Layered {
@@ -35,93 +47,144 @@ pub(crate) struct Layered {
     clock: ReplayClock,
     /// The shortest period of the limits.
     pub(crate) shortest: Duration,
-    /// The parts of the file that are not replayed, as text for people.
-    pub(crate) not_replayed: Vec<String>,
     pub(super) counts: PolicyCounts,
+    /// Whether a policy depends on when requests end.
+    pub(crate) needs_ends: bool,
+    /// Whether a policy settles.
+    pub(crate) settles: bool,
+    /// Requests in progress.
+    sending: Ends<Response<Sized>>,
+    /// Releases what they hold, if there is a concurrency limit.
+    runtime: Option<Runtime>,
+    /// The policies with a concurrency limit.
+    pub(crate) holding: Vec<String>,
 }
 
 impl Layered {
-    /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
+    /// The policies of this file; `None` if a log does not tell enough for any of them. Also returns what is not replayed, as text
+    /// for people. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
     /// # Errors
-    /// If no policy is left without those that a log does not tell enough for: they have a concurrency limit, for the requests
-    /// of a plan or for those without one, or count by route.
-    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
+    /// If the policies cannot be replayed together.
+    pub(crate) fn new(
+        config: &Config,
+        enforce_shadow: bool,
+        clock: ReplayClock,
+    ) -> anyhow::Result<(Option<Self>, Vec<String>)> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
-        let mut left_out = Vec::new();
+        let (mut left_out, mut holding, mut settling) = (Vec::new(), Vec::new(), Vec::new());
         for policy in config.policies().each() {
-            let limits = match limits_of(policy, config) {
-                Ok(limits) => limits,
-                Err(error) => {
-                    left_out.push(policy.name());
-                    if left_out.len() == config.policies().each().len() {
-                        return Err(error);
-                    }
-                    not_replayed.push(format!("{error:#}"));
-                    continue;
-                }
-            };
-            all.extend(limits);
-            if policy.settles().is_some() {
-                not_replayed.push(format!(
-                    "the true costs of {}, which are not in a log: a request costs what `unsettled` says, by default the estimate",
-                    policy.name()
-                ));
+            if let Some(reason) = cannot_be_replayed(policy) {
+                left_out.push(policy.name());
+                not_replayed.push(reason);
+                continue;
             }
+            let plans = std::iter::once(None).chain(config.plans().map(Some));
+            let limits: Vec<_> = plans.filter_map(|plan| config.limits(policy.name(), plan)).collect();
+            if limits.iter().any(|limits| hold(limits)) {
+                holding.push(policy.name().to_owned());
+            }
+            settling.extend(policy.settles().map(|_| policy.name()));
+            all.extend(limits.into_iter().flat_map(|limits| limits.iter()));
         }
+        not_replayed.extend(settling.iter().map(|name| {
+            format!(
+                "the true costs of {name}, if they are not the size of the response, the time that it took, or what --settle-field \
+                 names: then a request costs what `unsettled` says, by default the estimate"
+            )
+        }));
+        if left_out.len() == config.policies().each().len() {
+            return Ok((None, not_replayed));
+        }
+        let needs_ends = !holding.is_empty() || !settling.is_empty();
         let policies = config.policies().clone().retain(|policy| !left_out.contains(&policy.name()));
         let counts = PolicyCounts::new(&policies, config)?;
         let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
         let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
         let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
-        Ok(Self {
-            service: layer.layer(Logged),
+        let runtime = || Builder::new_current_thread().enable_time().build();
+        let layered = Self {
+            service: layer.with_body(Sized::measured).layer(Logged),
             clock,
             shortest: shortest(all.into_iter()),
-            not_replayed,
             counts,
-        })
+            needs_ends,
+            settles: !settling.is_empty(),
+            sending: Ends::default(),
+            runtime: (!holding.is_empty()).then(runtime).transpose()?,
+            holding,
+        };
+        Ok((Some(layered), not_replayed))
     }
 
-    pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
+    pub(crate) fn decide(
+        &mut self,
+        request: HttpRequest,
+        now: Timestamp,
+        duration: Duration,
+    ) -> anyhow::Result<Decided> {
+        while let Some((time, response)) = self.sending.next(now) {
+            self.clock.set(time);
+            self.end(response);
+        }
+        self.clock.set(now);
         self.counts.add(&Head::of(&request));
-        let response = pin!(self.service.call(request));
-        match response.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(mut response)) => {
-                Ok(response.extensions_mut().remove::<Decided>().unwrap_or_else(|| {
-                    let delay = self.clock.slept();
-                    Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
-                }))
-            }
+        let entered = self.runtime.as_ref().map(Runtime::enter);
+        let polled = pin!(self.service.call(request)).poll(&mut Context::from_waker(Waker::noop()));
+        drop(entered);
+        let mut response = match polled {
+            Poll::Ready(Ok(response)) => response,
             Poll::Ready(Err(never)) => match never {},
             Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
+        };
+        if let Some(decided) = response.extensions_mut().remove::<Decided>() {
+            return Ok(decided);
+        }
+        let delay = self.clock.slept();
+        match self.needs_ends && !(delay + duration).is_zero() {
+            true => self.sending.add(now + delay + duration, response),
+            false => self.end(response),
+        }
+        self.run();
+        Ok(Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() })
+    }
+
+    /// Ends a request: its response has been sent.
+    fn end(&self, mut response: Response<Sized>) {
+        response.body_mut().read();
+        drop(response);
+        self.run();
+    }
+
+    /// Lets the tasks run that hold units, and that release those which are held no longer.
+    fn run(&self) {
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(async {
+                for _ in 0..TURNS {
+                    tokio::task::yield_now().await;
+                }
+            });
         }
     }
 }
 
-/// All limits of a policy, with each plan and without one.
-///
-/// # Errors
-/// If a log does not tell enough to replay the policy.
-fn limits_of<'c>(policy: &Policy, config: &'c Config) -> anyhow::Result<Vec<&'c Limit>> {
+/// A task that holds units needs fewer turns than this to release them.
+const TURNS: usize = 4;
+
+/// Why a log does not tell enough to replay a policy; `None` if it does.
+fn cannot_be_replayed(policy: &Policy) -> Option<String> {
     let source = policy.source().to_string();
-    anyhow::ensure!(
-        !source.split(' ').any(|word| word == "path-template"),
-        "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
-         place of `path-template`",
-        policy.name()
-    );
-    let mut all = Vec::new();
-    let plans = std::iter::once(None).chain(config.plans().map(Some));
-    for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
-        can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
-        all.extend(limits.iter());
-    }
-    Ok(all)
+    source.split(' ').any(|word| word == "path-template").then(|| {
+        format!(
+            "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
+             place of `path-template`",
+            policy.name()
+        )
+    })
 }
 
 /// The response to a refused request, with the decision as an extension.
-fn answer(refusal: &Refusal<'_>) -> Response<()> {
+fn answer(refusal: &Refusal<'_>) -> Response<Sized> {
     let refused_otherwise = !matches!(refusal.reason(), Reason::QuotaExceeded | Reason::Banned);
     let refused_by = match refusal.reason() {
         _ if !refused_otherwise => refusal.violated_policies().map(str::to_owned).collect(),
@@ -129,29 +192,33 @@ fn answer(refusal: &Refusal<'_>) -> Response<()> {
         Reason::Unidentified => vec!["(400: the client did not send what is counted by)".to_owned()],
         _ => vec!["(500: the request has no address or other part that the policies count by)".to_owned()],
     };
-    let mut response = Response::new(());
+    let mut response = Response::new(Sized::Zeros(0));
     *response.status_mut() = refusal.reason().status();
     let wait = refusal.retry_after();
     response.extensions_mut().insert(Decided { wait, refused_otherwise, refused_by, ..Decided::default() });
     response
 }
 
-/// The service: responds with the status that the log has for the request.
+/// The service: responds as the log says.
 #[derive(Clone, Copy)]
 struct Logged;
 
 impl Service<HttpRequest> for Logged {
-    type Response = Response<()>;
+    type Response = Response<Sized>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<()>, Infallible>>;
+    type Future = Ready<Result<Response<Sized>, Infallible>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: HttpRequest) -> Self::Future {
-        let mut response = Response::new(());
-        *response.status_mut() = *request.body();
+        let Answer { status, bytes, cost } = *request.body();
+        if let Some(cost) = cost {
+            Charged::of(request.extensions()).settle(cost);
+        }
+        let mut response = Response::new(Sized::Zeros(bytes));
+        *response.status_mut() = status;
         ready(Ok(response))
     }
 }
@@ -162,6 +229,9 @@ pub(crate) struct RequestMaker {
     method: usize,
     path: usize,
     status: usize,
+    bytes: usize,
+    /// The index of the field with the true cost.
+    settle: Option<usize>,
     /// Header fields, each with the index of the field of the log that has its value.
     headers: Vec<(HeaderName, usize)>,
     /// The index of the field of the log that names a plan, and the plans of the file by their names.
@@ -184,6 +254,8 @@ pub(crate) struct Assumed {
     pub(crate) paths: u64,
     /// Taken as no plan.
     pub(crate) plans: u64,
+    /// Taken as nothing.
+    pub(crate) sizes: u64,
 }
 
 impl RequestMaker {
@@ -196,6 +268,7 @@ impl RequestMaker {
         wanted: &mut Wanted,
         headers: &[String],
         plan_field: Option<&str>,
+        settle_field: Option<&str>,
         provided: ProvidedKeys,
         config: &Config,
     ) -> anyhow::Result<Self> {
@@ -217,12 +290,16 @@ impl RequestMaker {
         without_values.extend(plan_field.map(|(field, index)| (format!("--plan-field {field}"), index)));
         without_values
             .extend(provided.fields().map(|(name, index)| (format!("--provided-key {name}"), index)));
+        let settle = settle_field.map(|field| (field, wanted.add(Field::of_name(field))));
+        without_values.extend(settle.map(|(field, index)| (format!("--settle-field {field}"), index)));
         let plans = config.plans().filter_map(|name| Some((name.to_owned(), config.plan(name)?))).collect();
         Ok(Self {
             ip: wanted.add(Field::Ip),
             method: wanted.add(Field::Method),
             path: wanted.add(Field::Path),
             status: wanted.add(Field::Status),
+            bytes: wanted.add(Field::Bytes),
+            settle: settle.map(|(_, index)| index),
             headers: usual,
             plan: plan_field.map(|(_, index)| (index, plans)),
             provided,
@@ -245,7 +322,13 @@ impl RequestMaker {
         self.assumed.statuses += u64::from(status.is_none());
         self.assumed.methods += u64::from(method.is_none());
         self.assumed.paths += u64::from(uri.is_none());
-        let mut request = Request::new(status.unwrap_or_default());
+        let bytes = text(self.bytes).and_then(|bytes| bytes.parse().ok());
+        self.assumed.sizes += u64::from(bytes.is_none());
+        let mut request = Request::new(Answer {
+            status: status.unwrap_or_default(),
+            bytes: bytes.unwrap_or(0),
+            cost: self.settle.and_then(text).and_then(|cost| cost.parse().ok()),
+        });
         // In HTTP/1 a request without a length would have no body, but a log may just not have the length.
         *request.version_mut() = Version::HTTP_2;
         *request.method_mut() = method.unwrap_or_default();

@@ -1,9 +1,12 @@
 //! Replays requests: each column decides all of them, as a service with its limits would have done.
 
+mod body;
 mod clock;
 mod column;
 mod decided;
 mod decider;
+mod durations;
+mod ends;
 mod key_counts;
 mod keys;
 mod layer;
@@ -14,8 +17,10 @@ mod provided;
 mod reorder;
 mod series;
 mod spread;
+mod texts;
 mod trace;
 mod waits;
+mod who;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,17 +37,21 @@ use crate::field::Field;
 use crate::record::{Record, Wanted};
 use column::Column;
 use decider::Decider;
+use durations::Durations;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
 use limits::shortest;
 use provided::ProvidedKeys;
 use reorder::Reorder;
 use spread::Spread;
+use texts::Place;
+use who::Who;
 
 pub(crate) use clock::ReplayClock;
+pub use durations::{TimeIs, Unit};
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
-pub use outcome::{KeyOutcome, Outcome};
+pub use outcome::{KeyOutcome, Mostly, Outcome};
 pub use policies::PolicyOutcome;
 pub(crate) use reorder::MOST as MOST_WAITING;
 pub use series::{Bucket, Series};
@@ -83,6 +92,14 @@ pub struct Plan {
     /// Whether requests whose times are whole seconds are decided at the beginning of the second. Otherwise those of each second
     /// are spread evenly over it, since they did not come all at once.
     pub keep_seconds: bool,
+    /// The field with the true cost of a request, for policies that settle by their handler.
+    pub settle_field: Option<String>,
+    /// The unit of durations that do not say it. Without one, it follows from the name of the field and from the number.
+    pub duration_unit: Option<Unit>,
+    /// What the times of the log are the times of. Without this, it follows from the format.
+    pub time_is: Option<TimeIs>,
+    /// Whether to tell of each key which path and agent most of its refused requests have: [`KeyOutcome::path`].
+    pub who: bool,
     /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
     pub keep_trace: bool,
 }
@@ -101,20 +118,31 @@ pub struct Engine {
     reorder: Reorder<Waiting>,
     spread: Spread<Waiting>,
     traces: Vec<Trace>,
+    /// Whether a policy settles.
+    settles: bool,
+    /// What is not replayed at all, as text for people.
+    skipped: Vec<String>,
+    /// How long requests took, if anything depends on that.
+    durations: Option<Durations>,
     first: Option<Timestamp>,
     last: Timestamp,
     has_fractions: bool,
     /// For each of [`Plan::by`] the requests that do not have all that it counts by.
     unidentified: [u64; MOST_BY],
     without_cost: u64,
+    who: Option<Who>,
     key: Vec<u8>,
 }
 
 /// A request that waits for earlier ones.
 struct Waiting {
     cost: u64,
+    /// How long it took, in nanoseconds.
+    duration: u64,
     /// For each of [`Plan::by`] the number of the key, and whether the request has all that the key is made of.
     keys: [(u32, bool); MOST_BY],
+    /// Where its path and its agent are; `None` if these are not told.
+    place: Option<Place>,
     /// The record from which the HTTP request for the policies is made. Boxed, since most replays have no policies.
     record: Option<Box<Record>>,
 }
@@ -145,10 +173,16 @@ pub struct Replayed {
     pub without_method: u64,
     /// The same without a path. They are decided as if it were `/`.
     pub without_path: u64,
+    /// The same without the size of the response, if a policy settles. They are decided as if it were 0.
+    pub without_size: u64,
     /// Requests with the name of a plan that is not in the configuration file. They are decided without a plan.
     pub without_plan: u64,
     /// The options for policies, as text, that name a field in which none of the requests has a value.
     pub fields_without_values: Vec<String>,
+    /// Requests without a duration, if anything depends on it. They are taken to end when they begin.
+    pub without_duration: u64,
+    /// Limits that are not among the columns, and why, as text for people.
+    pub skipped: Vec<String>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// Whether requests of the same whole second were spread over it.
@@ -161,7 +195,7 @@ impl Engine {
     /// A replay of this plan. The fields that it needs of each line are added to `wanted`.
     ///
     /// # Errors
-    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field or a provided
+    /// If the configuration file cannot be read or has errors, if a header field or a provided
     /// key is not `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
         anyhow::ensure!(
@@ -180,12 +214,13 @@ impl Engine {
         let mut columns = Vec::new();
         for by in 0..makers.len() {
             for limits in &plan.limits {
-                let decider = Decider::limiter(limits.clone(), clock.clone())?;
+                let decider = Decider::limiter(limits.clone(), clock.clone());
                 let period = limits.iter().next().map_or(Duration::ZERO, |limit| limit.period());
                 columns.push(Column::new(limits.to_string(), by, decider, period, shortest(limits.iter())));
             }
         }
-        let mut requests = None;
+        let mut needs_ends = columns.iter().any(|column: &Column| column.decider.holds());
+        let (mut requests, mut settles, mut skipped) = (None, false, Vec::new());
         if let Some(path) = &plan.policies {
             let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
             let config = ConfigFile::open_with(path, provided.provided()).map_err(|error| {
@@ -196,20 +231,31 @@ impl Engine {
                 anyhow::anyhow!("{error}{hint}")
             })?;
             let config = config.config();
-            let plan_field = plan.plan_field.as_deref();
-            requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
-            let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
+            let (plan_field, settle_field) = (plan.plan_field.as_deref(), plan.settle_field.as_deref());
+            let (layer, not_replayed) = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
-            let (shortest, not_replayed) = (layer.shortest, layer.not_replayed.clone());
-            let decider = Decider::Layer(Box::new(layer));
-            let column =
-                Column::new(path.display().to_string(), 0, decider, Duration::from_secs(60), shortest);
-            columns.push(column.without(not_replayed));
+            if let Some(layer) = layer {
+                let maker =
+                    RequestMaker::new(wanted, &plan.headers, plan_field, settle_field, provided, &config)?;
+                requests = Some(maker);
+                (needs_ends, settles) = (needs_ends || layer.needs_ends, layer.settles);
+                let shortest = layer.shortest;
+                let decider = Decider::Layer(Box::new(layer));
+                let column =
+                    Column::new(path.display().to_string(), 0, decider, Duration::from_secs(60), shortest);
+                columns.push(column.without(not_replayed));
+            } else {
+                skipped.extend(not_replayed.into_iter().map(|what| format!("{}: {what}", path.display())));
+            }
         }
         let traces =
             if plan.keep_trace { makers.iter().map(|_| Trace::default()).collect() } else { Vec::new() };
+        let (unit, time_is) = (plan.duration_unit, plan.time_is);
         Ok(Self {
+            durations: needs_ends.then(|| Durations::new(wanted, unit, time_is, plan.keep_seconds)),
             requests,
+            settles,
+            skipped,
             cost: plan.cost_field.as_ref().map(|name| wanted.add(Field::of_name(name))),
             skip_missing: plan.skip_missing,
             columns,
@@ -223,6 +269,7 @@ impl Engine {
             has_fractions: false,
             unidentified: [0; MOST_BY],
             without_cost: 0,
+            who: plan.who.then(|| Who::new(wanted)), // the last: its fields are not read of each line
             key: Vec::new(),
         })
     }
@@ -244,7 +291,12 @@ impl Engine {
         let cost = cost.unwrap_or(1);
         // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
-        self.reorder.push(record.time, Waiting { cost, keys, record: kept });
+        let place = self.who.as_mut().filter(|_| record.is_whole).map(|who| who.keep(record));
+        let (time, duration) = match &mut self.durations {
+            Some(durations) => durations.of(record),
+            None => (record.time, 0),
+        };
+        self.reorder.push(time, Waiting { cost, duration, keys, place, record: kept });
         while let Some((time, request)) = self.reorder.next() {
             self.put_in_order(time, request)?;
         }
@@ -270,6 +322,7 @@ impl Engine {
                 trace.add(time, number, request.cost);
             }
         }
+        let duration = Duration::from_nanos(request.duration);
         for column in &mut self.columns {
             let Some((number, is_complete)) = request.keys.get(column.by).copied() else { continue };
             if !is_complete && self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
@@ -280,7 +333,11 @@ impl Engine {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
-            column.decide(time, number, key, request.cost, http)?;
+            let who = self.who.as_mut().zip(request.place);
+            column.decide((time, duration), number, key, request.cost, http, who)?;
+        }
+        if let Some((who, place)) = self.who.as_mut().zip(request.place) {
+            who.forget(place);
         }
         Ok(())
     }
@@ -298,12 +355,23 @@ impl Engine {
         while let Some((time, request)) = self.spread.next() {
             self.decide(time, &request)?;
         }
+        let durations = self.durations.as_ref();
+        // Without durations, no request would be in progress when another one comes.
+        let are_unknown = durations.is_some_and(|durations| durations.with == 0 && durations.without > 0);
+        let mut skipped = self.skipped;
+        if are_unknown {
+            self.columns.retain_mut(|column| {
+                skipped.extend(column.without_durations());
+                !column.decider.holds()
+            });
+        }
         let outcomes = self.columns.into_iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
             let unidentified = self.unidentified.get(column.by).copied()?;
-            Some(column.outcome(by.to_string(), unidentified, keys, top))
+            Some(column.outcome(by.to_string(), unidentified, keys, self.who.as_ref(), top))
         });
         let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
+        let settles = self.settles;
         let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();
         let maker = self.requests.as_ref().filter(|_| self.first.is_some());
         let fields_without_values = maker.map(RequestMaker::fields_without_values).unwrap_or_default();
@@ -314,15 +382,19 @@ impl Engine {
             crowded_out: self.reorder.crowded_out,
             late_by: self.reorder.late_by,
             without_cost: self.without_cost,
+            without_duration: durations.map_or(0, |durations| durations.without),
+            skipped,
             unidentified: unidentified.collect(),
             skip_missing: self.skip_missing,
             without_status: assumed.statuses,
             without_method: assumed.methods,
             without_path: assumed.paths,
+            without_size: if settles { assumed.sizes } else { 0 },
             without_plan: assumed.plans,
             fields_without_values,
-            whole_seconds: self.first.is_some() && !self.has_fractions,
-            spread: self.spread.has_moved,
+            whole_seconds: self.first.is_some()
+                && !durations.map_or(self.has_fractions, |durations| durations.has_fractions),
+            spread: self.spread.has_moved || durations.is_some_and(|durations| durations.has_moved),
             columns: outcomes.collect(),
         };
         let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));

@@ -76,6 +76,21 @@ pub struct KeyOutcome {
     pub median_wait: Option<f64>,
     /// The longest such wait, in seconds.
     pub longest_wait: Option<f64>,
+    /// The path that most of its refused requests have, if it is certain and [`Plan::who`](crate::Plan::who) is set.
+    pub path: Option<Mostly>,
+    /// The same of the agent.
+    pub agent: Option<Mostly>,
+}
+
+/// What most of the refused requests of a key have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mostly {
+    /// As printable text, as a [key](KeyOutcome::key); at most the first 256 bytes.
+    pub value: String,
+    /// How many of these refused requests have it, at least.
+    pub refused: u64,
+    /// The refused requests that were looked at: all, but after the first 100,000 lines of a log only one in eight.
+    pub of: u64,
 }
 
 impl Outcome {

@@ -6,61 +6,110 @@ use memchr::memchr;
 use ratelimit_core::Timestamp;
 
 use super::place::Places;
-use super::time::Times;
+use super::target::{path, set_column, split_request};
+use super::time::{NO_OFFSET, Times};
 use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
+
+/// Where the fields of the lines of a file are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layout {
+    order: Order,
+    /// The number of fields between the time and the request.
+    between: usize,
+    places: Places,
+}
+
+/// The most fields between the time and the request.
+const MOST_BETWEEN: usize = 4;
+
+impl Layout {
+    /// One of each kind that a single line can be read with.
+    pub(super) fn each() -> impl Iterator<Item = Self> {
+        (0..=MOST_BETWEEN).map(|between| Self { between, ..Self::default() })
+    }
+
+    /// The one of a file with these lines, and with fields in these places.
+    pub(super) fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]> + Clone, places: Places) -> Self {
+        let mut times = Times::in_utc();
+        let mut count = |between: usize| {
+            lines
+                .clone()
+                .filter(|line| split_at_time(line, between, &mut times).is_ok_and(has_status))
+                .count()
+        };
+        // The fewest of those with which most lines are requests.
+        let between = (0..=MOST_BETWEEN).rev().max_by_key(|between| count(*between)).unwrap_or_default();
+        Self { order: Order::of_lines(lines, between), between, places }
+    }
+}
+
+/// Whether a request and its status are next.
+fn has_status(parts: Parts<'_>) -> bool {
+    let mut rest = parts.rest;
+    rest.quoted().is_some() && is_status(rest.word())
+}
+
+fn is_status(word: &[u8]) -> bool {
+    word == b"-" || (word.len() == 3 && word.iter().all(u8::is_ascii_digit))
+}
 
 /// Reads a line `host ident user [time] "request" status bytes "referer" "agent"`. The last three may be missing, and
 /// more fields may follow.
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
-    (order, places): (Order, &Places),
+    layout: &Layout,
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
-    let (before, time, rest) = split_at_time(line, times)?;
+    let Layout { order, between, places } = layout;
+    let Parts { before, time, between, mut rest } = split_at_time(line, *between, times)?;
     record.time = time;
-    let front = Front::of(before, order).ok_or("there is no `host ident user` before the time")?;
-    let mut rest = Rest(rest);
+    let front = Front::of(before, *order).ok_or("there is no `host ident user` before the time")?;
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
-    let is_number = matches!(status, [_, _, _]) && status.iter().all(u8::is_ascii_digit);
-    if !is_number && status != b"-" {
+    if !is_status(status) {
         return Err("there is no status after the request");
     }
     let (referer, agent) = (rest.quoted(), rest.quoted());
     let (method, target) = split_request(request);
     for (number, index) in &places.before {
         let value = fields(before).nth(*number).unwrap_or_default();
-        record.set(*index, value.strip_suffix(b",").unwrap_or(value));
+        set_column(record, wanted, *index, value.strip_suffix(b",").unwrap_or(value));
     }
-    if !places.after.is_empty() {
-        let mut number = 0;
-        while let Some(value) = rest.field() {
-            let indices = places.after.iter().filter(|(own, _)| *own == number);
-            indices.for_each(|(_, index)| record.set(*index, value));
-            number += 1;
+    for (places, rest) in [(&places.between, between), (&places.after, rest)] {
+        if !places.is_empty() {
+            set_places(places, rest, wanted, record);
         }
-        // A line may have fewer of them.
-        places.after.iter().for_each(|(_, index)| record.set(*index, b""));
     }
     for (index, field) in wanted.fields().iter().enumerate() {
         let value = match field {
             Field::Ip => front.host,
             Field::User => front.user,
             Field::Method => method,
-            Field::Path => without_query(target),
+            Field::Path => path(target),
             Field::Status => status,
             Field::Bytes => bytes,
             Field::Referer => referer.unwrap_or_default(),
             Field::Agent => agent.unwrap_or_default(),
-            Field::Time | Field::Named(_) => continue,
+            Field::Time | Field::Duration | Field::Named(_) => continue,
         };
         record.set(index, value);
     }
     Ok(())
+}
+
+/// Sets the fields in these places of a text; to nothing where it has fewer.
+fn set_places(places: &[(usize, usize)], mut rest: Rest<'_>, wanted: &Wanted, record: &mut Record) {
+    let mut number = 0;
+    while let Some(value) = rest.field() {
+        let indices = places.iter().filter(|(own, _)| *own == number);
+        indices.for_each(|(_, index)| set_column(record, wanted, *index, value));
+        number += 1;
+    }
+    places.iter().for_each(|(_, index)| record.set(*index, b""));
 }
 
 /// The fields before the time. A list of addresses is one.
@@ -73,13 +122,20 @@ fn fields(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Splits a line into the text before `[time]`, the time, and the text after it. The name of a user may contain a `[` or
-/// even a time in brackets, but only the time of the request has a quote after it, since servers escape the quotes in a
+/// The parts of a line.
+struct Parts<'a> {
+    before: &'a [u8],
+    time: Timestamp,
+    /// What is between the time and the request.
+    between: Rest<'a>,
+    /// The request, and what follows.
+    rest: Rest<'a>,
+}
+
+/// Splits a line at `[time]`, which is followed by this number of fields and a quote. The name of a user may contain a `[` or
+/// even a time in brackets, but only the time of the request has a quote there, since servers escape the quotes in a
 /// name.
-fn split_at_time<'a>(
-    line: &'a [u8],
-    times: &mut Times,
-) -> Result<(&'a [u8], Timestamp, &'a [u8]), &'static str> {
+fn split_at_time<'a>(line: &'a [u8], between: usize, times: &mut Times) -> Result<Parts<'a>, &'static str> {
     let mut reason = "there is no [time]";
     let mut close = 0;
     for open in memchr::memchr_iter(b'[', line) {
@@ -92,26 +148,23 @@ fn split_at_time<'a>(
             close = open + at;
         }
         let after = line.get(close + 1..).unwrap_or_default();
-        match times.in_brackets(line.get(open + 1..close).unwrap_or_default()) {
-            Some(time) if after.trim_ascii_start().starts_with(b"\"") => {
-                return Ok((line.get(..open).unwrap_or_default(), time, after));
+        let text = line.get(open + 1..close).unwrap_or_default();
+        match times.in_brackets(text) {
+            Some(time) => {
+                let mut rest = Rest(after);
+                let are_there = (0..between).all(|_| rest.field().is_some());
+                rest.0 = rest.0.trim_ascii_start();
+                if are_there && rest.0.starts_with(b"\"") {
+                    let between = Rest(&after[..after.len() - rest.0.len()]);
+                    return Ok(Parts { before: line.get(..open).unwrap_or_default(), time, between, rest });
+                }
+                reason = "there is no \"request\" after the time";
             }
-            Some(_) => reason = "there is no \"request\" after the time",
+            None if text.len() > 10 && times.reason(text) == NO_OFFSET => reason = NO_OFFSET,
             None => reason = "the time is not like 10/Oct/2000:13:55:36 -0700",
         }
     }
     Err(reason)
-}
-
-/// Sets a field to the value of its column: a path without its query.
-pub(super) fn set_column(record: &mut Record, wanted: &Wanted, index: usize, value: &[u8]) {
-    let is_path = wanted.fields().get(index) == Some(&Field::Path);
-    record.set(index, if is_path { without_query(value) } else { value });
-}
-
-/// The part of a target before `?`.
-pub(super) fn without_query(target: &[u8]) -> &[u8] {
-    target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
 /// Which of two names before `- user` is the client.
@@ -127,12 +180,12 @@ pub(super) enum Order {
 impl Order {
     /// The order in a file with these lines. The client comes first if that is always an address, and the other is not, or
     /// there are fewer of those.
-    pub(super) fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>, between: usize) -> Self {
         let (mut clients, mut hosts) = (BTreeSet::new(), BTreeSet::new());
-        let mut times = Times::default();
+        let mut times = Times::in_utc();
         for line in lines {
-            let Ok((front, ..)) = split_at_time(line, &mut times) else { continue };
-            let Some((first, rest)) = entry(front.trim_ascii()) else { continue };
+            let Ok(parts) = split_at_time(line, between, &mut times) else { continue };
+            let Some((first, rest)) = entry(parts.before.trim_ascii()) else { continue };
             let Some((second, third)) = entry(rest) else { continue };
             if second == b"-" || !third.starts_with(b"- ") {
                 continue;
@@ -239,12 +292,4 @@ impl<'a> Rest<'a> {
         self.0 = rest;
         word
     }
-}
-
-/// The method and the target of `GET /path HTTP/1.1`. A client can send any other text: without a space, all of it is the
-/// target.
-pub(super) fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
-    let Some((method, rest)) = split(request) else { return (b"", request) };
-    let end = memchr::memrchr(b' ', rest).unwrap_or(rest.len());
-    (method, rest.get(..end).unwrap_or_default())
 }

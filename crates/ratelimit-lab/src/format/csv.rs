@@ -2,8 +2,8 @@
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::clf::set_column;
-use super::time::{NO_TIME, Times};
+use super::target::set_column;
+use super::time::Times;
 use crate::record::{LONGEST, Record, Wanted};
 
 /// The columns of a file, according to its header, and space to split a line.
@@ -79,7 +79,7 @@ impl Columns {
             }
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time")?;
-        record.time = times.any(time).ok_or(NO_TIME)?;
+        record.time = times.any(time).ok_or_else(|| times.reason(time))?;
         Ok(())
     }
 

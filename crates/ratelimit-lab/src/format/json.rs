@@ -2,32 +2,35 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::ops::Range;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::clf::{split_request, without_query};
-use super::time::{NO_TIME, Times};
+use super::target::{path, split_request, value_of};
+use super::time::Times;
 use crate::address::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// The names of the wanted fields, as a tree: a name leads to a field, or to names within it.
-#[derive(Debug, Default)]
+/// The names of the wanted fields.
+#[derive(Debug)]
 pub(super) struct Names {
-    /// The places for the value that has this name.
-    fields: Vec<FieldRef>,
-    within: Vec<(Box<str>, Names)>,
+    root: Tree,
+    /// For each field the places of the values that have its names, in the order of the names.
+    places: Vec<Range<usize>>,
+    /// The places of values in nanoseconds.
+    in_nanos: Vec<usize>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct FieldRef {
-    /// The index of the field times [`MOST_NAMES`], plus the index of this name among the names of the field.
-    field: usize,
-    is_path: bool,
+/// Names as a tree: a name leads to places, or to names within it.
+#[derive(Debug, Default)]
+struct Tree {
+    /// The places for the value that has this name, and the fields that they are of.
+    places: Vec<(usize, Option<Field>)>,
+    within: HashMap<Box<str>, Tree, FixedState>,
 }
-
-/// The maximum number of names that are tried for one field.
-const MOST_NAMES: usize = 16;
 
 /// What Fluentd calls the client and the status in Apache's logs. Elsewhere `host` is the one that a request is for, even if it
 /// is an address; but hardly next to `code`. `request` is nginx's name for the first line of a request. The places of these
@@ -36,36 +39,44 @@ const ASIDE: [&str; 3] = ["host", "code", "request"];
 
 impl Names {
     pub(super) fn of(wanted: &Wanted) -> Self {
-        let mut root = Self::default();
-        for (index, field) in wanted.fields().iter().enumerate() {
-            for (rank, name) in wanted.names(field).into_iter().take(MOST_NAMES).enumerate() {
-                let place = FieldRef { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
+        let (mut root, mut places, mut in_nanos, mut next) = (Tree::default(), Vec::new(), Vec::new(), 0);
+        for field in wanted.fields() {
+            let first = next;
+            for name in wanted.names(field) {
+                let place = (
+                    next,
+                    matches!(field, Field::Path | Field::Method | Field::Duration).then(|| field.clone()),
+                );
                 // A name with dots leads into objects, but may also be the whole name of a field.
-                root.add(&mut std::iter::once(name), place);
                 if name.contains('.') {
-                    root.add(&mut name.split('.'), place);
+                    root.add(&mut name.split('.'), place.clone());
                 }
+                root.add(&mut std::iter::once(name), place);
+                in_nanos.extend(field.is_in_nanos(name).then_some(next));
+                next += 1;
             }
+            places.push(first..next);
         }
         for (place, name) in ASIDE.into_iter().enumerate() {
-            let field = wanted.fields().len() * MOST_NAMES + place;
-            root.add(&mut std::iter::once(name), FieldRef { field, is_path: false });
+            root.add(&mut std::iter::once(name), (next + place, None));
         }
-        root
+        Self { root, places, in_nanos }
     }
 
-    fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: FieldRef) {
-        let Some(name) = path.next() else { return self.fields.push(place) };
-        if let Some((_, names)) = self.within.iter_mut().find(|(own, _)| **own == *name) {
-            return names.add(path, place);
-        }
-        let mut names = Self::default();
-        names.add(path, place);
-        self.within.push((name.into(), names));
+    /// The place behind those of the wanted fields.
+    fn end(&self) -> usize {
+        self.places.last().map_or(0, |places| places.end)
+    }
+}
+
+impl Tree {
+    fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: (usize, Option<Field>)) {
+        let Some(name) = path.next() else { return self.places.push(place) };
+        self.within.entry(name.into()).or_default().add(path, place);
     }
 
     fn get(&self, name: &str) -> Option<&Self> {
-        self.within.iter().find(|(own, _)| **own == *name).map(|(_, names)| names)
+        self.within.get(name)
     }
 }
 
@@ -79,9 +90,11 @@ pub(super) fn parse(
     found: &mut Record,
 ) -> Result<(), &'static str> {
     let mut read = |line: &[u8]| {
-        found.clear(wanted.fields().len() * MOST_NAMES + ASIDE.len());
+        found.clear(names.end() + ASIDE.len());
         let mut reader = serde_json::Deserializer::from_slice(line);
-        Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
+        Reader { names: &names.root, found }
+            .deserialize(&mut reader)
+            .map_err(|_| "it is not a JSON object")?;
         reader.end().map_err(|_| "something follows the JSON object")
     };
     match read(line) {
@@ -91,13 +104,15 @@ pub(super) fn parse(
         }
         result => result,
     }?;
-    for index in 0..wanted.fields().len() {
-        let first = index * MOST_NAMES;
-        if let Some(value) = (first..first + MOST_NAMES).find_map(|at| found.get(at)) {
-            record.set(index, value);
+    for (index, places) in names.places.iter().enumerate() {
+        if let Some((at, value)) = places.clone().find_map(|at| Some((at, found.get(at)?))) {
+            record.set_with(index, |text| {
+                text.extend_from_slice(value);
+                text.extend_from_slice(if names.in_nanos.contains(&at) { b"ns" } else { b"" });
+            });
         }
     }
-    let [host, code, request] = [0, 1, 2].map(|place| found.get(wanted.fields().len() * MOST_NAMES + place));
+    let [host, code, request] = [0, 1, 2].map(|place| found.get(names.end() + place));
     if let (Some(host), Some(_)) = (host, code)
         && address(host).is_some()
         && let Some(ip) = wanted.fields().iter().position(|field| *field == Field::Ip)
@@ -110,8 +125,9 @@ pub(super) fn parse(
         let (method, target) = split_request(request);
         for (index, field) in wanted.fields().iter().enumerate() {
             match field {
+                _ if wanted.only_name(field).is_some() => {}
                 Field::Method => record.set(index, method),
-                Field::Path => record.set(index, without_query(target)),
+                Field::Path => record.set(index, path(target)),
                 _ => {}
             }
         }
@@ -120,7 +136,7 @@ pub(super) fn parse(
         Some(Field::Time) => "there is no time; name its field with --time-field",
         _ => "there is no time in the field that --time-field names",
     })?;
-    record.time = times.any(time).ok_or(NO_TIME)?;
+    record.time = times.any(time).ok_or_else(|| times.reason(time))?;
     Ok(())
 }
 
@@ -142,21 +158,21 @@ fn escaped(line: &[u8]) -> String {
 }
 
 struct Reader<'a> {
-    names: &'a Names,
+    names: &'a Tree,
     found: &'a mut Record,
 }
 
 impl Reader<'_> {
     fn set(&mut self, value: &[u8]) {
-        for FieldRef { field, is_path, .. } in &self.names.fields {
-            self.found.set(*field, if *is_path { without_query(value) } else { value });
+        for (place, field) in &self.names.places {
+            self.found.set(*place, field.as_ref().map_or(value, |field| value_of(field, value)));
         }
     }
 
     fn set_number(&mut self, number: impl fmt::Display) {
-        for FieldRef { field, .. } in &self.names.fields {
+        for (place, _) in &self.names.places {
             // Writing to memory does not fail.
-            self.found.set_with(*field, |text| drop(write!(text, "{number}")));
+            self.found.set_with(*place, |text| drop(write!(text, "{number}")));
         }
     }
 }
@@ -210,7 +226,12 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 
     fn visit_f64<E>(mut self, value: f64) -> Result<(), E> {
-        self.set_number(value);
+        // A point may say that a duration is of seconds.
+        let is_duration = self.names.places.iter().any(|(_, field)| *field == Some(Field::Duration));
+        match is_duration && value.fract() == 0.0 {
+            true => self.set_number(format_args!("{value:.1}")),
+            false => self.set_number(value),
+        }
         Ok(())
     }
 
@@ -225,10 +246,10 @@ impl<'de> Visitor<'de> for Reader<'_> {
 }
 
 /// Reads a name in an object, and gives what is wanted under it.
-struct Name<'a>(&'a Names);
+struct Name<'a>(&'a Tree);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
-    type Value = Option<&'a Names>;
+    type Value = Option<&'a Tree>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -236,7 +257,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
 }
 
 impl<'a> Visitor<'_> for Name<'a> {
-    type Value = Option<&'a Names>;
+    type Value = Option<&'a Tree>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a name")

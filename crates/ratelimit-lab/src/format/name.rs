@@ -25,4 +25,18 @@ pub enum Format {
     Envoy,
     /// Squid's own
     Squid,
+    /// Nginx Proxy Manager
+    Npm,
+    /// Labeled values between tabs
+    Ltsv,
+    /// What `--pattern` describes
+    #[value(skip)]
+    Pattern,
+}
+
+impl Format {
+    /// Whether its fields have names.
+    pub(crate) fn has_names(self) -> bool {
+        matches!(self, Self::Json | Self::Csv | Self::W3c | Self::Ltsv | Self::Pattern)
+    }
 }

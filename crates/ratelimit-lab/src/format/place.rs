@@ -7,6 +7,8 @@ use crate::record::Wanted;
 pub(super) enum Place {
     /// `before-1` is the first word of the line, before the time.
     Before(usize),
+    /// `between-1` is the first field after the time, if others come before the request.
+    Between(usize),
     /// `after-1` is the first field after the agent: a word, or text in quotes.
     After(usize),
 }
@@ -17,6 +19,7 @@ impl Place {
         let number: usize = number.parse().ok().filter(|number| (1..=99).contains(number))?;
         match place {
             "before" => Some(Self::Before(number - 1)),
+            "between" => Some(Self::Between(number - 1)),
             "after" => Some(Self::After(number - 1)),
             _ => None,
         }
@@ -27,6 +30,7 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places {
     pub(super) before: Vec<(usize, usize)>,
+    pub(super) between: Vec<(usize, usize)>,
     pub(super) after: Vec<(usize, usize)>,
 }
 
@@ -39,6 +43,7 @@ impl Places {
             let Some(name) = wanted.only_name(field) else { continue };
             match Place::of_name(name).filter(|_| index != Wanted::TIME) {
                 Some(Place::Before(number)) => places.before.push((number, index)),
+                Some(Place::Between(number)) => places.between.push((number, index)),
                 Some(Place::After(number)) => places.after.push((number, index)),
                 None => return Err(name),
             }

@@ -1,5 +1,6 @@
 //! Tests of the formats, on lines that servers write.
 
+mod expected;
 mod json_lines;
 mod servers;
 mod wrapped;
@@ -11,10 +12,19 @@ use crate::record::LONGEST;
 /// Reads these lines, and returns the format, and of the last line its time in milliseconds and its values of these
 /// fields; `-` for those that it does not have.
 fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), String> {
+    read_as(&Expected::default(), lines, fields)
+}
+
+/// The same of lines of which this is known.
+fn read_as(
+    expected: &Expected,
+    lines: &[&str],
+    fields: &[&str],
+) -> Result<(Format, u64, Vec<String>), String> {
     let mut wanted = Wanted::time(None);
     let places: Vec<usize> = fields.iter().map(|name| wanted.add(Field::of_name(name))).collect();
     let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
-    let mut parser = Parser::detect(&bytes, &wanted, None).map_err(|error| error.to_string())?;
+    let mut parser = Parser::detect(&bytes, &wanted, expected).map_err(|error| error.to_string())?;
     let mut record = Record::default();
     let mut last = Line::Nothing;
     for line in bytes {
@@ -224,11 +234,11 @@ fn bytes_that_are_not_utf8_are_read() {
         (br#"{"time":1767607200,"path":"/\\x41"}"#, b"/\\x41"),
         (b"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] \"GET /\xff HTTP/1.1\" 200 5", b"/\xff"),
     ] {
-        let mut parser = Parser::detect(&[line], &wanted, None).unwrap();
+        let mut parser = Parser::detect(&[line], &wanted, &Expected::default()).unwrap();
         assert_eq!(parser.parse(line, &mut record), Line::Request, "{}", line.escape_ascii());
         assert_eq!(record.get(1), Some(path), "{}", line.escape_ascii());
     }
-    let mut parser = Parser::detect(&[b"{\"time\":1}"], &wanted, None).unwrap();
+    let mut parser = Parser::detect(&[b"{\"time\":1}"], &wanted, &Expected::default()).unwrap();
     for line in [
         &b"{\"time\":1767607200,\xff\"path\":\"/\"}"[..],
         b"{\"time\":1767607200} \xff",
@@ -309,7 +319,7 @@ fn other_lines_are_bad_and_say_why() {
         (r#"{"time":1767607200} x"#, "something follows"),
         (r#"{"at":1767607200}"#, "no time"),
         (r#"{"time":"noon"}"#, "neither RFC 3339"),
-        (r#"{"time":"2026-01-05T10:00:00"}"#, "neither RFC 3339 with an offset"),
+        (r#"{"time":"2026-01-05T10:00:00"}"#, "the time has no offset; name its zone with --timezone"),
         (r#"{"time":{"a":1}}"#, "no time"),
         (r#""text""#, "no time"),
     ] {
@@ -324,6 +334,8 @@ fn other_lines_are_bad_and_say_why() {
 fn unknown_formats_and_fields_are_errors() {
     for (lines, fields, why) in [
         (&["hello"][..], &[][..], "cannot tell its format"),
+        (&["hello"], &[], "--pattern '^(?<ip>"),
+        (&["hello"], &[], "jq -c '{time: .at"),
         (&["\0\x01binary"], &[], "binary"),
         (&["[", r#"{"time":1},"#, r#"{"time":2}"#, "]"], &[], "jq -c '.[]'"),
         (&[r#" [ {"time":1}, {"time":2}]"#], &[], "jq -c '.[]'"),
@@ -390,7 +402,7 @@ fn no_line_panics() {
     let mut requests = 0;
     for lines in lines {
         let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
-        let mut parser = Parser::detect(&bytes, &wanted, None).unwrap();
+        let mut parser = Parser::detect(&bytes, &wanted, &Expected::default()).unwrap();
         let mut record = Record::default();
         for line in &bytes {
             parser.parse(line, &mut record);

@@ -4,9 +4,14 @@ use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimeParser;
 use jiff::tz::TimeZone;
 use ratelimit_core::Timestamp;
+use smallvec::SmallVec;
 
-pub(super) const NO_TIME: &str =
+const NO_TIME: &str =
     "the time is neither RFC 3339 with an offset nor of the common log format nor a number since 1970";
+pub(super) const NO_OFFSET: &str = "the time has no offset; name its zone with --timezone, such as UTC";
+
+/// The length of a time of RFC 3339 behind its date is less than this.
+const LONGEST: usize = 64;
 
 static RFC3339: DateTimeParser = DateTimeParser::new();
 
@@ -16,65 +21,102 @@ pub(crate) struct Times {
     /// The last date as written, and in `midnight` the seconds from 1970 to its midnight in UTC.
     date: [u8; 11],
     midnight: i64,
+    /// The zone of times without an offset. Without a zone, these are no times.
+    zone: Option<TimeZone>,
 }
 
 impl Times {
+    /// Times without an offset are of this zone.
+    pub(crate) fn in_zone(zone: Option<TimeZone>) -> Self {
+        Self { zone, ..Self::default() }
+    }
+
+    /// Times without an offset are of UTC, as when a format is looked for.
+    pub(crate) fn in_utc() -> Self {
+        Self::in_zone(Some(TimeZone::UTC))
+    }
+
     /// Reads a time stamp in any of the forms.
     pub(crate) fn any(&mut self, text: &[u8]) -> Option<Timestamp> {
         let text = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(text);
         match text {
             [_, _, b'/', ..] => self.clf(text),
             _ if text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') => since_epoch(text),
-            _ => {
-                let instant = RFC3339.parse_timestamp(text).ok()?;
-                u64::try_from(instant.as_nanosecond()).ok().and_then(in_range)
-            }
+            _ => self.iso(text),
         }
     }
 
-    /// Reads a time stamp in any of the forms, or one of HAProxy, which has no offset: it is taken as UTC.
+    /// Why [`any`](Self::any) does not read this.
+    pub(crate) fn reason(&self, text: &[u8]) -> &'static str {
+        match self.zone.is_none() && Self::in_utc().any(text).is_some() {
+            true => NO_OFFSET,
+            false => NO_TIME,
+        }
+    }
+
+    /// Reads a time stamp of a server's own format in any of the forms. HAProxy writes no offset: without a zone, that is UTC.
     pub(crate) fn of_server(&mut self, text: &[u8]) -> Option<Timestamp> {
-        self.any(text).or_else(|| self.clf(&[text, b" +0000"].concat()))
+        self.zone.get_or_insert(TimeZone::UTC);
+        self.any(text)
     }
 
     /// Reads the time between the brackets of the common log format, which may also be of RFC 3339, as nginx's `$time_iso8601`.
     pub(crate) fn in_brackets(&mut self, text: &[u8]) -> Option<Timestamp> {
         match text {
             [_, _, b'/', ..] => self.clf(text),
-            [_, _, _, _, b'-', ..] => {
-                let instant = RFC3339.parse_timestamp(text).ok()?;
-                u64::try_from(instant.as_nanosecond()).ok().and_then(in_range)
-            }
+            [_, _, _, _, b'-', ..] => self.iso(text),
             _ => None,
         }
     }
 
-    /// Reads `10/Oct/2000:13:55:36 -0700`, also with a fraction of the second, `13:55:36.250`.
+    /// Reads a time of RFC 3339; if there is a zone, also one without an offset, and `2026/01/05 10:00:00`.
+    fn iso(&self, text: &[u8]) -> Option<Timestamp> {
+        // Not searched in what no time can be: a client may write much between brackets.
+        let (_, time) = text.split_at_checked(11).filter(|(_, time)| time.len() < LONGEST)?;
+        let instant = match time.iter().any(|byte| matches!(byte, b'Z' | b'z' | b'+' | b'-')) {
+            true => RFC3339.parse_timestamp(text).ok()?,
+            false => {
+                let zone = self.zone.as_ref()?;
+                let dashes: SmallVec<[u8; 40]> =
+                    text.iter().map(|byte| if *byte == b'/' { b'-' } else { *byte }).collect();
+                zone.to_timestamp(RFC3339.parse_datetime(&dashes).ok()?).ok()?
+            }
+        };
+        u64::try_from(instant.as_nanosecond()).ok().and_then(in_range)
+    }
+
+    /// Reads `10/Oct/2000:13:55:36 -0700`, also with a fraction of the second, `13:55:36.250`; if there is a zone, also without
+    /// an offset.
     pub(crate) fn clf(&mut self, text: &[u8]) -> Option<Timestamp> {
         let (date, rest) = text.split_first_chunk::<11>()?;
         let [b':', h1, h0, b':', m1, m0, b':', s1, s0, rest @ ..] = rest else { return None };
         let (fraction, zone) = match rest {
             [b'.', rest @ ..] => {
-                let (digits, zone) = rest.split_at(memchr::memchr(b' ', rest)?);
+                let (digits, zone) = rest.split_at(memchr::memchr(b' ', rest).unwrap_or(rest.len()));
                 (fraction(digits, 9).filter(|_| !digits.is_empty())?, zone)
             }
             _ => (0, rest),
         };
-        let [b' ', sign, zh1, zh0, zm1, zm0] = zone else { return None };
         if self.date != *date {
             (self.date, self.midnight) = (*date, midnight(date)?);
         }
         let (hour, minute, second) = (two(*h1, *h0)?, two(*m1, *m0)?, two(*s1, *s0)?);
-        let offset = two(*zh1, *zh0)? * 3_600 + two(*zm1, *zm0)? * 60;
-        let offset = match sign {
-            b'+' => offset,
-            b'-' => -offset,
-            _ => return None,
-        };
         if hour > 23 || minute > 59 || second > 60 {
             return None;
         }
-        let seconds = self.midnight + hour * 3_600 + minute * 60 + second - offset;
+        let seconds = self.midnight + hour * 3_600 + minute * 60 + second;
+        let offset = match zone {
+            [b' ', sign @ (b'+' | b'-'), zh1, zh0, zm1, zm0] => {
+                let offset = two(*zh1, *zh0)? * 3_600 + two(*zm1, *zm0)? * 60;
+                if *sign == b'+' { offset } else { -offset }
+            }
+            [] => {
+                let local = TimeZone::UTC.to_datetime(jiff::Timestamp::from_second(seconds).ok()?);
+                seconds - self.zone.as_ref()?.to_timestamp(local).ok()?.as_second()
+            }
+            _ => return None,
+        };
+        let seconds = seconds - offset;
         let nanos = u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)?;
         in_range(nanos)
     }
@@ -152,6 +194,32 @@ mod tests {
     }
 
     #[test]
+    fn times_without_an_offset_are_of_the_zone() {
+        for (zone, text, nanos) in [
+            ("UTC", "2026-01-05 10:00:00", 1_767_607_200_000_000_000),
+            ("UTC", "2026-01-05T10:00:00.250", 1_767_607_200_250_000_000),
+            ("UTC", "2026-01-05 10:00:00,250", 1_767_607_200_250_000_000), // Python
+            ("UTC", "2026/01/05 10:00:00", 1_767_607_200_000_000_000),     // Go
+            ("UTC", "05/Jan/2026:10:00:00", 1_767_607_200_000_000_000),
+            ("Europe/Berlin", "2026-01-05 11:00:00", 1_767_607_200_000_000_000),
+            ("Europe/Berlin", "05/Jan/2026:11:00:00.25", 1_767_607_200_250_000_000),
+            ("Europe/Berlin", "05/Jul/2026:12:00:00", 1_783_245_600_000_000_000),
+            // Others have their own.
+            ("Europe/Berlin", "05/Jan/2026:10:00:00 +0000", 1_767_607_200_000_000_000),
+            ("Europe/Berlin", "2026-01-05T10:00:00Z", 1_767_607_200_000_000_000),
+            ("Europe/Berlin", "1767607200", 1_767_607_200_000_000_000),
+        ] {
+            let mut times = Times::in_zone(Some(TimeZone::get(zone).unwrap()));
+            assert_eq!(times.any(text.as_bytes()), Some(Timestamp::from_nanos(nanos)), "{zone} {text}");
+        }
+        let times = Times::default();
+        assert_eq!(
+            ["2026-01-05 10:00:00", "x"].map(|text| times.reason(text.as_bytes())),
+            [NO_OFFSET, NO_TIME]
+        );
+    }
+
+    #[test]
     fn other_texts_are_not_times() {
         let mut times = Times::default();
         for text in [
@@ -166,6 +234,8 @@ mod tests {
             "10/Oct/2000:24:55:36 -0700",
             "10/Oct/2000:13:55:36 0700 ",
             "10/Oct/2000:13:55:36. -0700",
+            "10/Oct/2000:13:55:36",
+            "2000/10/10 13:55:36",
             "10/Oct/2000:13:55:36.x -0700",
             "10/Oct/2000:13:55:36.250",
             "2000-10-10T20:55:36", // no offset

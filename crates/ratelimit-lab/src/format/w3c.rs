@@ -1,6 +1,6 @@
 //! The extended log format of W3C, as IIS and CloudFront write it: a comment `#Fields:` names the columns.
 
-use super::clf::set_column;
+use super::target::set_column;
 use super::time::Times;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -44,6 +44,7 @@ impl Columns {
                 Field::Bytes => Some("sc-bytes"),
                 Field::Referer => Some("cs(Referer)"),
                 Field::Agent => Some("cs(User-Agent)"),
+                Field::Duration => Some("time-taken"),
                 Field::Time | Field::Named(_) => None,
             });
             let column = name.and_then(place);

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::field::Field;
 use crate::format::detect::of_line;
+use crate::format::expected::Expected;
 use crate::format::name::Format;
 use crate::format::place::Places;
 use crate::record::{LONGEST, Wanted};
@@ -68,15 +69,18 @@ impl<'a> Piece<'a> {
 }
 
 impl Wrapper {
-    /// What is around most of these lines that have a request in it; `None` if they are requests themselves. With `format`, the
-    /// requests have to be in that.
-    pub(super) fn detect(lines: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> Option<Self> {
-        let readable = lines.iter().find_map(|line| Some((line, of_line(line, wanted)?)));
+    /// What is around most of these lines that have a request in it; `None` if they are requests themselves. If a format or a
+    /// pattern is expected, the requests have to be in that.
+    pub(super) fn detect(lines: &[&[u8]], wanted: &Wanted, expected: &Expected) -> Option<Self> {
+        let pattern = expected.pattern.as_ref();
+        let readable = lines.iter().find_map(|line| Some((line, of_line(line, wanted, pattern)?)));
         let kinds = match readable {
             Some((_, Format::Json)) => &[Kind::Json][..],
             // Otherwise the first quote would be a part of the client.
             Some((line, _)) if line.starts_with(b"\"") => &[Kind::Quotes],
             Some(_) => &[],
+            // Without a pattern, such a line is an object of JSON.
+            None if lines.iter().any(|line| line.starts_with(b"{")) => &[Kind::Json],
             None => &IN_TEXT,
         };
         let found = |kind: Kind| {
@@ -85,11 +89,10 @@ impl Wrapper {
                 let Inner::Line(inner) = wrapper.take(line) else { return false };
                 // What is around a line has no client: otherwise it is the request.
                 (kind != Kind::Json || !has_client(line, wanted))
-                    && match of_line(inner, wanted) {
+                    && match of_line(inner, wanted, pattern) {
                         None => false,
-                        // These have no fields with names.
-                        Some(own) if own != Format::Json && has_names(wanted) => false,
-                        own => format.is_none() || own == format,
+                        Some(own) if !own.has_names() && has_names(wanted) => false,
+                        own => pattern.is_some() || expected.format.is_none() || own == expected.format,
                     }
             });
             let count = requests.count();
@@ -136,7 +139,7 @@ impl Wrapper {
     }
 }
 
-/// Whether fields are wanted that only JSON and CSV have.
+/// Whether fields are wanted that only formats with names have.
 fn has_names(wanted: &Wanted) -> bool {
     Places::of(wanted).is_err()
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use super::lines::{Lines, RawLine};
-use crate::format::{Format, Line, Parser, says_nothing};
+use crate::format::{Expected, Format, Line, Parser, says_nothing};
 use crate::record::{Record, Wanted};
 
 /// The maximum number of bad lines that are described.
@@ -21,12 +21,12 @@ const BYTES_LOOKED_AT: usize = 1 << 18;
 pub(super) const TOO_LONG: &str = "it is longer than a mebibyte";
 
 /// How to read logs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// The fields to read.
     pub wanted: Wanted,
-    /// The format, or `None` to detect it in each file.
-    pub format: Option<Format>,
+    /// What is known of the lines.
+    pub expected: Expected,
     /// Whether a bad line, or a file that cannot be read to its end, is an error.
     pub strict: bool,
 }
@@ -116,7 +116,7 @@ impl<R: BufRead> Requests<R> {
         let parser = match first.is_empty() {
             true => None,
             false => {
-                let parser = Parser::detect(&views, &reading.wanted, reading.format);
+                let parser = Parser::detect(&views, &reading.wanted, &reading.expected);
                 let parser = parser.with_context(|| file.name.clone())?;
                 all.formats.insert(parser.format());
                 Some(parser)

@@ -45,7 +45,7 @@ impl Folder {
 
 /// The seconds of all requests, and what was read.
 fn seconds(sources: &[Source], strict: bool) -> anyhow::Result<(Vec<u64>, LinesRead)> {
-    let reading = Reading { wanted: Wanted::time(None), format: None, strict };
+    let reading = Reading { wanted: Wanted::time(None), strict, ..Reading::default() };
     let mut seconds = Vec::new();
     let bytes = Arc::new(AtomicU64::new(0));
     let lines = read(sources, &reading, &bytes, |record| {
@@ -125,7 +125,7 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
     let source = folder.file("key", format!("{mark}{clf}"));
     let mut wanted = Wanted::time(None);
     let ip = wanted.add(crate::field::Field::Ip);
-    let reading = Reading { wanted, format: None, strict: true };
+    let reading = Reading { wanted, strict: true, ..Reading::default() };
     let each = |record: &Record| {
         assert_eq!(record.get(ip), Some(&b"192.0.2.1"[..]));
         Ok(())
@@ -144,7 +144,7 @@ fn utf_16_is_read() {
         for bytes in [bytes(u16::to_le_bytes), bytes(u16::to_be_bytes)] {
             let mut wanted = Wanted::time(None);
             let ip = wanted.add(crate::field::Field::Ip);
-            let reading = Reading { wanted, format: None, strict: true };
+            let reading = Reading { wanted, strict: true, ..Reading::default() };
             let mut last = Vec::new();
             let source = folder.file("wide", &bytes);
             let each = |record: &Record| {
@@ -268,7 +268,7 @@ fn only_logs_that_overlap_are_open_at_once() {
 fn a_wrong_name_is_an_error_before_anything_is_read() {
     let folder = Folder::new();
     let sources = [folder.file("right", line(1)), Source::File(folder.0.path().join("wrong"))];
-    let reading = Reading { wanted: Wanted::time(None), format: None, strict: false };
+    let reading = Reading { wanted: Wanted::time(None), strict: false, ..Reading::default() };
     let error = read(&sources, &reading, &Arc::default(), |_| panic!("it was read")).unwrap_err();
     assert!(error.to_string().contains("wrong: cannot be opened"), "{error:#}");
 }

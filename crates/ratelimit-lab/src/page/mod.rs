@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::engine::{Outcome, share};
-use crate::results::{Algorithms, Results, keys, policies, summary};
+use crate::results::{Algorithms, Results, keys, policies, summary, who};
 use crate::suggest::Suggestion;
 use crate::table::{count, date, number, percent, seconds};
 use parts::{comparisons, rate, scrolled, suggested};
@@ -101,6 +101,7 @@ impl Page {
             html! { code { (limit) } " by " (by) " would refuse " (parts) }
         };
         match suggestions.is_empty() {
+            true if !replayed.skipped.is_empty() => vec![html! { "No limit could be replayed." }],
             true => vec![html! { "No limit could be proposed." }],
             false => suggestions.iter().map(proposal).collect(),
         }
@@ -123,7 +124,7 @@ impl Page {
             dl {
                 dt { "Log" } dd { (from) }
                 dt { "Requests" }
-                dd { (number(lines.requests)) " in " (count(lines.lines, "line")) ", " (count(lines.bad, "bad line")) }
+                dd { (number(lines.requests)) " in " (count(lines.lines, "line")) ", " (count(lines.bad, "bad line")) " (" (percent(share(lines.bad, lines.lines))) ")" }
                 @if let (Some(first), Some(last)) = (replayed.first, replayed.last) {
                     dt { "Time" }
                     dd { (date(first)) " to " (date(last)) ", " (seconds(Some(share(last - first, 1_000_000_000)))) }
@@ -152,6 +153,10 @@ impl Page {
                 @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))
+                    @if let Some(who) = who(&column.top) {
+                        h4 { "What they were refused" }
+                        (scrolled("What they were refused", &who))
+                    }
                 }
             }
         })

@@ -114,3 +114,37 @@ fn fields_of_json_are_found_by_dots_and_by_whole_names() {
     let (_, _, values) = read(&[line], &["a.b.c", "a.b", "a.n", "a.t", "list", "x", "none"]).unwrap();
     assert_eq!(values, ["deep", "flat", "-5", "true", "first", "-", "-"]);
 }
+
+/// Elastic's schema, Cloudflare's Logpush, Google Cloud's load balancers, and Amazon's in SQL.
+#[test]
+fn json_of_clouds_is_read() {
+    let ecs = r#"{"@timestamp":"2026-01-05T10:00:00.250Z","message":"GET /a","source":{"ip":"192.0.2.1","port":5},"user":{"name":"bob"},"http":{"request":{"method":"GET","referrer":"https://example.org/"},"response":{"status_code":200,"body":{"bytes":12}}},"url":{"original":"/a?b","path":"/a"},"user_agent":{"original":"curl/8"},"host":{"name":"web1"}}"#;
+    let expected = ["192.0.2.1", "bob", "GET", "/a", "200", "12", "https://example.org/", "curl/8"];
+    reads(ecs, Format::Json, 1_767_607_200_250, expected);
+    reads(&ecs.replace("\"source\"", "\"client\""), Format::Json, 1_767_607_200_250, expected);
+    reads(
+        r#"{"@timestamp":"2026-01-05T10:00:00Z","client.ip":"192.0.2.1","url.original":"https://example.org/a?b=//c"}"#,
+        Format::Json,
+        1_767_607_200_000,
+        ["192.0.2.1", "-", "-", "/a", "-", "-", "-", "-"],
+    );
+    for time in ["\"2026-01-05T10:00:00.25Z\"", "1767607200250000000"] {
+        let log_push = format!(
+            r#"{{"ClientIP":"192.0.2.1","ClientRequestHost":"example.org","ClientRequestMethod":"GET","ClientRequestURI":"/a?b","ClientRequestReferer":"","ClientRequestUserAgent":"curl/8","EdgeEndTimestamp":"2026-01-05T10:00:01Z","EdgeResponseBytes":12,"EdgeResponseStatus":200,"EdgeStartTimestamp":{time},"RayID":"1"}}"#
+        );
+        let expected = ["192.0.2.1", "-", "GET", "/a", "200", "12", "-", "curl/8"];
+        reads(&log_push, Format::Json, 1_767_607_200_250, expected);
+    }
+    reads(
+        r#"{"httpRequest":{"latency":"0.1s","remoteIp":"192.0.2.1","requestMethod":"GET","requestSize":"7","requestUrl":"https://example.org?a=/b","responseSize":"12","status":200,"userAgent":"curl/8"},"insertId":"1","timestamp":"2026-01-05T10:00:00.250Z"}"#,
+        Format::Json,
+        1_767_607_200_250,
+        ["192.0.2.1", "-", "GET", "/", "200", "12", "-", "curl/8"],
+    );
+    let lines = [
+        "type,time,elb,client_ip,client_port,elb_status_code,received_bytes,sent_bytes,request_verb,request_url,user_agent",
+        r#""h2","2026-01-05T10:00:00.250000Z","app/a/1","192.0.2.1","5","200","7","12","GET","https://example.org:443/a?b","curl/8""#,
+    ];
+    let expected = ["192.0.2.1", "-", "GET", "/a", "200", "12", "-", "curl/8"].map(str::to_owned).to_vec();
+    assert_eq!(read(&lines, ALL), Ok((Format::Csv, 1_767_607_200_250, expected)));
+}

@@ -92,6 +92,13 @@ fn formats_of_other_servers_are_read() {
         1_767_607_200_250,
         ["192.0.2.1", "bob", "GET", "/a", "200", "3242", "-"],
     );
+    let values = ["192.0.2.1", "-", "GET", "/a", "200", "57", "curl/8"];
+    for statuses in ["- 200 200", "200", "HIT - 200", "- 502, 200 200"] {
+        let line = format!(
+            r#"[05/Jan/2026:10:00:00 +0000] {statuses} - GET https www.example.com "/a?b" [Client 192.0.2.1] [Length 57] [Gzip -] [Sent-to 10.0.0.5] "curl/8" "-""#
+        );
+        reads_all(&line, Format::Npm, 1_767_607_200_000, values);
+    }
     assert!(
         read(&[haproxy], &["tenant"]).unwrap_err().contains("its format has no field of the name \"tenant\"")
     );
@@ -107,5 +114,30 @@ fn reads_all(line: &str, format: Format, millis: u64, values: [&str; 7]) {
     // Every beginning of a line is read or bad, and nothing else.
     for end in 0..line.len() {
         let _ = read(&[line, &line[..end]], &names);
+    }
+}
+
+#[test]
+fn labeled_values_are_read() {
+    reads(
+        "host:192.0.2.1\tuser:bob\ttime:[05/Jan/2026:10:00:00 +0000]\treq:GET /a?b:c HTTP/1.1\tstatus:200\tsize:5\treferer:-\tua:curl/8",
+        Format::Ltsv,
+        1_767_607_200_000,
+        ["192.0.2.1", "bob", "GET", "/a", "200", "5", "-", "curl/8"],
+    );
+    // Labels of their own for the method and the path, and the host that the request is for.
+    let line = "time:2026-01-05T10:00:00.25Z\thost:www.example.com\tremote_addr:192.0.2.1\treq:PUT /x HTTP/1.1\tmethod:GET\turi:/a?b\tx_tenant:t:1";
+    let (_, millis, values) = read(&[line, line], &["ip", "method", "path", "x_tenant", "user"]).unwrap();
+    assert_eq!(
+        (millis, values),
+        (1_767_607_200_250, ["192.0.2.1", "GET", "/a", "t:1", "-"].map(str::to_owned).to_vec())
+    );
+    for (bad, why) in [
+        ("host:192.0.2.1\tstatus:200", "there is no time"),
+        ("time:noon\thost:192.0.2.1", "the time is neither"),
+        ("time:2026-01-05T10:00:00.25Z\thost", "a value between tabs has no label"),
+    ] {
+        let error = read(&[line, bad], &[]).unwrap_err();
+        assert!(error.starts_with(why), "{bad}: {error}");
     }
 }

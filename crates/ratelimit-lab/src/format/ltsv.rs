@@ -1,0 +1,101 @@
+//! LTSV: values with labels, such as `host:192.0.2.1`, and tabs between them.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use memchr::memchr;
+use smallvec::SmallVec;
+
+use super::target::{path, set_column, split_request};
+use super::time::Times;
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// The labels of the wanted fields.
+#[derive(Debug)]
+pub(super) struct Labels {
+    /// For each label the indices of the fields that it may have the values of, and its place among the names of each.
+    fields: HashMap<Box<[u8]>, Places, FixedState>,
+}
+
+/// A value, and the place of its label among the names of a field.
+type Ranked<'a> = (usize, &'a [u8]);
+
+type Places = SmallVec<[(usize, usize); 2]>;
+
+impl Labels {
+    pub(super) fn of(wanted: &Wanted) -> Self {
+        let mut fields: HashMap<Box<[u8]>, Places, FixedState> = HashMap::default();
+        for (index, field) in wanted.fields().iter().enumerate() {
+            let mut names = wanted.names(field);
+            // What ltsv.org recommends. Where another label has the client, `host` is the one that the request is for.
+            names.extend(match field {
+                _ if wanted.only_name(field).is_some() => &[][..],
+                Field::Ip => &["host"],
+                Field::Agent => &["ua"],
+                _ => &[],
+            });
+            for (rank, name) in names.into_iter().enumerate() {
+                fields.entry(name.as_bytes().into()).or_default().push((index, rank));
+            }
+        }
+        // The first line of the request is behind the fields.
+        for (rank, name) in ["req", "request"].into_iter().enumerate() {
+            fields.entry(name.as_bytes().into()).or_default().push((wanted.fields().len(), rank));
+        }
+        Self { fields }
+    }
+
+    /// Reads a line into the record.
+    pub(super) fn parse(
+        &self,
+        line: &[u8],
+        wanted: &Wanted,
+        times: &mut Times,
+        record: &mut Record,
+    ) -> Result<(), &'static str> {
+        let mut found: SmallVec<[Option<Ranked<'_>>; 16]> = SmallVec::new();
+        found.resize(wanted.fields().len() + 1, None);
+        for value in line.split(|byte| *byte == b'\t') {
+            let (label, value) = labeled(value).ok_or("a value between tabs has no label")?;
+            for (index, rank) in self.fields.get(label).into_iter().flatten() {
+                let has_value = !value.is_empty() && value != b"-";
+                if let Some(place) = found.get_mut(*index).filter(|_| has_value)
+                    && place.is_none_or(|(own, _)| rank < &own)
+                {
+                    *place = Some((*rank, value));
+                }
+            }
+        }
+        let request = found.pop().flatten().map(|(_, request)| split_request(request));
+        for (index, (field, value)) in wanted.fields().iter().zip(found).enumerate() {
+            match (value, request, field) {
+                (Some((_, value)), ..) => set_column(record, wanted, index, value),
+                (None, ..) if wanted.only_name(field).is_some() => {}
+                (None, Some((method, _)), Field::Method) => record.set(index, method),
+                (None, Some((_, target)), Field::Path) => record.set(index, path(target)),
+                _ => {}
+            }
+        }
+        let time = record.get(Wanted::TIME).ok_or("there is no time; name its label with --time-field")?;
+        record.time = times.any(time).ok_or_else(|| times.reason(time))?;
+        Ok(())
+    }
+}
+
+/// Whether a line is of this format.
+pub(super) fn is_line(line: &[u8], wanted: &Wanted) -> bool {
+    let mut values = line.split(|byte| *byte == b'\t');
+    let mut record = Record::default();
+    record.clear(wanted.fields().len());
+    memchr(b'\t', line).is_some()
+        && values.all(|value| labeled(value).is_some())
+        && Labels::of(wanted).parse(line, wanted, &mut Times::in_utc(), &mut record).is_ok()
+}
+
+/// The label and the value of `label:value`.
+fn labeled(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr(b':', text)?;
+    let (label, value) = (&text[..at], &text[at + 1..]);
+    let is_label = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+    (!label.is_empty() && label.iter().all(is_label)).then_some((label, value))
+}
