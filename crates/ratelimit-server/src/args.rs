@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use http::HeaderName;
+use tracing::level_filters::LevelFilter;
 
 /// Checks rate limits for Envoy, gateways, and services in any language.
 #[derive(Clone, Debug, Parser)]
@@ -94,6 +95,9 @@ pub struct Args {
     /// How long to serve what has begun, after that
     #[arg(long, env = "RATELIMIT_DRAIN", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub drain: Duration,
+    /// How much to log on stderr: off, error, warn, info, or debug, which has a line for each decision
+    #[arg(long, env = "RATELIMIT_LOG", default_value = "info", value_name = "LEVEL")]
+    pub log: LevelFilter,
 }
 
 /// How several servers on one store count together.

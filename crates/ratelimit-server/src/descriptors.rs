@@ -6,7 +6,8 @@ use ratelimit_core::store::MAX_CLAIMS;
 use ratelimit_core::{Decision, Limit, LimitStatus};
 use ratelimit_tower::{Asked, Plan};
 
-use crate::checks::{Domain, Question, Refusal};
+use crate::checks::{Domain, Question};
+use crate::refusal::Refusal;
 use crate::rules::Rules;
 
 /// A descriptor: its entries, and what it costs.
@@ -79,7 +80,7 @@ impl Matched {
         }
         let limits: usize = asked.each().map(|(_, plan)| plan.limits().len()).sum();
         if limits > MAX_CLAIMS {
-            return Err(Refusal::Bad(format!(
+            return Err(Refusal::bad(format!(
                 "the descriptors ask for {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
             )));
         }
@@ -110,9 +111,7 @@ fn checks_of(rules: &Rules, place: usize, descriptor: &Descriptor<'_>) -> Result
     let mut checks = Vec::new();
     for (policy, values) in rules.of_descriptor(&descriptor.entries) {
         let plan = match &descriptor.instead {
-            Some(limit) => Some(
-                Plan::new(policy.name(), limit.clone()).map_err(|error| Refusal::Bad(error.to_string()))?,
-            ),
+            Some(limit) => Some(Plan::new(policy.name(), limit.clone()).map_err(Refusal::bad)?),
             None => match rules.plan_of(policy, None) {
                 Some(plan) => plan,
                 None => continue,
@@ -120,7 +119,7 @@ fn checks_of(rules: &Rules, place: usize, descriptor: &Descriptor<'_>) -> Result
         };
         let key = policy
             .key_of_values(&values)
-            .map_err(|error| Refusal::Bad(format!("policy {}: {error}", policy.name())))?;
+            .map_err(|error| Refusal::bad(format!("policy {}: {error}", policy.name())))?;
         let (policy, cost) = (policy.name().to_owned(), descriptor.cost);
         checks.push(Check { policy, key, cost, plan, descriptors: vec![place] });
     }

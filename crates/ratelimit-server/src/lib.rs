@@ -22,9 +22,11 @@ mod listen;
 mod metrics;
 mod receipt;
 pub mod redis;
+mod refusal;
 mod rules;
 mod store;
 mod tls;
+mod trace;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -47,7 +49,7 @@ pub fn main() -> ExitCode {
         };
     }
     // Failures of the store and changes of the file are logged here.
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
+    trace::begin(args.log);
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use support::{Http, POLICIES};
+use support::{Http, POLICIES, descriptor, request, should_with};
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimit-server"));
@@ -45,6 +45,12 @@ impl Running {
     fn http(&self) -> Http {
         let address = self.1.iter().find_map(|line| line.strip_prefix("HTTP on ")?.strip_suffix(", try:"));
         Http::at(address.unwrap().parse().unwrap())
+    }
+
+    async fn channel(&self) -> tonic::transport::Channel {
+        let address = self.1.iter().find_map(|line| line.strip_prefix("gRPC on ")?.split_once(", for"));
+        let url = format!("http://{}", address.unwrap().0);
+        tonic::transport::Channel::from_shared(url).unwrap().connect().await.unwrap()
     }
 
     fn terminate(&mut self) -> bool {
@@ -163,6 +169,48 @@ async fn the_log_contains_no_secrets() {
     let mut log = String::new();
     running.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
     assert!(!log.contains("a-key-of-a-client") && !log.contains("a-pass-word"), "{log}");
+}
+
+/// What is logged about a request has its identifier, which is the client's if that is good for a log.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_traced_by_their_identifier() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    std::fs::write(&path, POLICIES).unwrap();
+    let mut command = command();
+    command.args(["--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--redis=off", "--log=debug", "--config"]);
+    let mut running = Running::start(command.arg(&path));
+    let (http, body) = (running.http(), json!({ "policy": "user", "key": "a-key-of-a-client" }).to_string());
+    for headers in [&[("x-request-id", "from:http-1")][..], &[], &[("x-request-id", "no good")]] {
+        let response = http.send("POST", "/v1/check", headers, body.clone()).await;
+        assert_eq!(response.status, 200);
+    }
+    let long = "x".repeat(129);
+    assert_eq!(http.send("POST", "/v1/check", &[("x-request-id", &long)], body).await.status, 429);
+    let mut client = tonic::client::Grpc::new(running.channel().await);
+    let mut asked = tonic::Request::new(request("d", vec![descriptor(&[("user", "a-key-of-a-client")])]));
+    asked.metadata_mut().insert("x-request-id", "from:grpc-1".parse().unwrap());
+    should_with(&mut client, asked).await.unwrap();
+    running.terminate();
+    let mut log = String::new();
+    running.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let decided: Vec<&str> = log.lines().filter(|line| line.contains("decided")).collect();
+    let ids: Vec<&str> = decided.iter().map(|line| id_of(line)).collect();
+    assert_eq!(ids.len(), 5, "{log}");
+    assert_eq!((ids[0], ids[4]), ("from:http-1", "from:grpc-1"), "{log}");
+    for made in &ids[1..4] {
+        assert!(made.len() == 16 && made.bytes().all(|byte| byte.is_ascii_hexdigit()), "{log}");
+    }
+    assert!(ids[1] != ids[2] && ids[2] != ids[3], "{log}");
+    assert!(decided[0].contains("allowed=true") && decided[3].contains("allowed=false"), "{log}");
+    assert!(decided[0].contains("[\"user\"]"), "{log}");
+    assert!(!log.contains("a-key-of-a-client") && !log.contains("no good") && !log.contains("xxx"), "{log}");
+}
+
+/// The identifier in a line of the log.
+fn id_of(line: &str) -> &str {
+    let plain = line.split_once("id=\"").and_then(|(_, rest)| rest.split_once('"'));
+    plain.unwrap_or_else(|| panic!("{line}")).0
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ratelimit_tower::Answered;
 
 use super::throttle::{Numbers, Throttle, number, numbers};
-use crate::checks::{Checks, Refusal};
+use crate::checks::Checks;
 use crate::metrics;
+use crate::refusal::Refusal;
 
 /// The commands, as `COMMAND` lists them: name, arguments with the name (at least that many if negative), the place of the key.
 const COMMANDS: [(&str, i64, i64); 10] = [

@@ -263,9 +263,17 @@ pub(crate) async fn should(
     client: &mut Grpc<Channel>,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, tonic::Code> {
+    should_with(client, tonic::Request::new(request)).await
+}
+
+/// The same, for a request with metadata.
+pub(crate) async fn should_with(
+    client: &mut Grpc<Channel>,
+    request: tonic::Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, tonic::Code> {
     client.ready().await.unwrap();
     let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
-    let answer = client.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
+    let answer = client.unary(request, path, ProstCodec::default()).await;
     answer.map(tonic::Response::into_inner).map_err(|status| status.code())
 }
 
