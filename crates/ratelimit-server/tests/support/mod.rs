@@ -1,6 +1,8 @@
 //! A server in this process, and clients for its doors.
 #![allow(dead_code)] // each test program uses its part
 
+pub(crate) mod process;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
