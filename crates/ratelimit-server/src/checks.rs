@@ -48,6 +48,8 @@ pub(crate) struct Checks {
     pub(crate) allow_limits: bool,
     /// One receipt is used once in this time.
     once: Limits,
+    /// The files, to read them again.
+    pub(crate) files: Vec<Arc<RulesFile>>,
 }
 
 /// A namespace of counts, and the policies for it.
@@ -82,18 +84,24 @@ pub(crate) enum Settlement {
 impl Checks {
     /// Opens the files.
     pub(crate) fn new(args: &Args, store: Store, receipt_key: &[u8]) -> anyhow::Result<Self> {
-        let open = |path| RulesFile::open(path).map(Arc::new);
-        let file = args.config.as_deref().map(open).transpose()?;
+        let mut files = Vec::new();
+        let mut open = |path| {
+            let file = RulesFile::open(path).map(Arc::new)?;
+            files.push(file.clone());
+            anyhow::Ok(file)
+        };
+        let file = args.config.as_deref().map(&mut open).transpose()?;
         let domain = |name: &str, file| Arc::new(Domain::new(name, file, &store));
         let mut listed = HashMap::new();
         for wanted in &args.domains {
-            let file = wanted.file.as_deref().map(open).transpose()?.or_else(|| file.clone());
+            let file = wanted.file.as_deref().map(&mut open).transpose()?.or_else(|| file.clone());
             listed.insert(wanted.name.clone(), domain(&wanted.name, file));
         }
         let lifetime = args.receipt_lifetime + Duration::from_secs(120);
         let once = Limit::sliding_log(1, lifetime).name("receipt").build().context("--receipt-lifetime")?;
         Ok(Self {
             default: domain(&args.namespace, file),
+            files,
             listed,
             others: Mutex::default(),
             receipts: Receipts::new(receipt_key, args.receipt_lifetime),
@@ -141,15 +149,6 @@ impl Checks {
             Some(policy) => format!(r#"{{"policy": "{}", "key": "192.0.2.1"}}"#, policy.name()),
             None => r#"{"limits": "10/min", "key": "user:7"}"#.to_owned(),
         }
-    }
-
-    /// The files, to read them again.
-    pub(crate) fn files(&self) -> Vec<Arc<RulesFile>> {
-        let domains = self.listed.values().chain([&self.default]);
-        let mut files: Vec<Arc<RulesFile>> = domains.filter_map(|domain| domain.file.clone()).collect();
-        files.sort_by_key(Arc::as_ptr);
-        files.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        files
     }
 
     /// The receipt of what was charged.

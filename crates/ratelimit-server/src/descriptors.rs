@@ -1,7 +1,5 @@
 //! Checks by descriptors: each is matched with the policies of the file, and all of them are admitted together.
 
-use std::sync::Arc;
-
 use ratelimit_core::store::MAX_CLAIMS;
 use ratelimit_core::{Decision, Limit, LimitStatus};
 use ratelimit_tower::{Asked, Plan};
@@ -59,17 +57,8 @@ impl Matched {
                 }
             }
         }
-        Self::together(&rules, checks, descriptors.len(), unmatched)
-    }
-
-    fn together(
-        rules: &Arc<Rules>,
-        checks: Vec<Check>,
-        descriptors: usize,
-        unmatched: u64,
-    ) -> Result<Self, Refusal> {
         let mut asked = Asked::of(rules.policies.clone());
-        let (mut places, mut plans) = (vec![Vec::new(); descriptors], Vec::new());
+        let (mut places, mut plans) = (vec![Vec::new(); descriptors.len()], Vec::new());
         for Check { policy, key, cost, plan, descriptors } in checks {
             asked = asked.policy(&policy, &key, cost, plan);
             let is_shadow = rules.policies.get(&policy).is_none_or(|policy| rules.is_shadow(policy));

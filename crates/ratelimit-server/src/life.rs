@@ -62,8 +62,12 @@ impl Server {
         metrics::handle();
         let member = Member::open(&args).context("--store")?;
         let receipt_key = match &args.receipt_key {
-            Some(key) => key.bytes().to_vec(),
-            None => random()?.to_vec(),
+            Some(key) => key.0.clone(),
+            None => {
+                let mut own = vec![0; 32];
+                getrandom::fill(&mut own).context("no random numbers")?;
+                own
+            }
         };
         let checks = Arc::new(Checks::new(&args, member.store.clone(), &receipt_key)?);
         let (on_http, http) = bind(args.http, "--http").await?;
@@ -84,7 +88,7 @@ impl Server {
         on_grpc.map(|listener| doors.spawn(calls.serve(listener, bounds.clone(), ending.clone())));
         on_redis.map(|listener| doors.spawn(redis::listen(listener, checks.clone(), bounds, ending)));
         let mut background = JoinSet::new();
-        for file in checks.files() {
+        for file in checks.files.clone() {
             background.spawn(async move { file.watch(RELOAD).await });
         }
         let counting = member.clone();
@@ -141,13 +145,6 @@ impl Server {
         ];
         lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
-}
-
-/// A key of this process.
-fn random() -> anyhow::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
-    Ok(key)
 }
 
 /// Completes on Ctrl-C or SIGTERM, which from now on do not end the process immediately.

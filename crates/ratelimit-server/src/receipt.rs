@@ -4,7 +4,6 @@
 //! decision as bytes. It contains everything that is needed to give the units back, so that servers with the same key accept
 //! each other's.
 
-use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -61,15 +60,19 @@ impl Receipts {
         policies: impl Iterator<Item = &'p str>,
         decision: &Decision<'_>,
     ) -> Option<String> {
-        let mut signed = now.as_nanos().to_le_bytes().to_vec();
+        // The tag is put in its place at the end.
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend([0; TAG]);
+        bytes.extend(now.as_nanos().to_le_bytes());
         let policies: Vec<&str> = policies.collect();
         for part in [domain, &policies.join("\n")] {
-            signed.extend(u32::try_from(part.len()).ok()?.to_le_bytes());
-            signed.extend(part.as_bytes());
+            bytes.extend(u32::try_from(part.len()).ok()?.to_le_bytes());
+            bytes.extend(part.as_bytes());
         }
-        signed.extend(decision.to_bytes()?);
-        let tag = self.key.clone().chain_update(&signed).finalize().into_bytes();
-        Some(URL_SAFE_NO_PAD.encode([&tag, &signed[..]].concat()))
+        bytes.extend(decision.to_bytes()?);
+        let tag = self.key.clone().chain_update(&bytes[TAG..]).finalize().into_bytes();
+        bytes[..TAG].copy_from_slice(&tag);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Reads a receipt.
@@ -109,12 +112,6 @@ fn parse(id: [u8; TAG], signed: &[u8]) -> Option<(Timestamp, Receipt)> {
     let policies = policies.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let decision = Decision::from_bytes(rest)?;
     Some((Timestamp::derived(u64::from_le_bytes(*issued)), Receipt { domain, policies, decision, id }))
-}
-
-impl fmt::Debug for Receipts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipts").field("lifetime", &self.lifetime).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]
@@ -169,6 +166,5 @@ mod tests {
         }
         let other = Receipts::new(b"another key of thirty-two bytes.", Duration::from_secs(60));
         assert_eq!(status(other.read(now, &text)), 400);
-        assert!(!format!("{receipts:?}").contains("0123"));
     }
 }

@@ -27,7 +27,9 @@ pub(crate) fn request(headers: &HeaderMap) -> Span {
     let sent = headers.get(HEADER).and_then(|id| id.to_str().ok());
     match sent.filter(|id| is_sane(id)) {
         Some(id) => tracing::info_span!("request", id),
-        None => tracing::debug_span!("request", id = made()),
+        None => {
+            tracing::debug_span!("request", id = format!("{:016x}", getrandom::u64().unwrap_or_default()))
+        }
     }
 }
 
@@ -35,8 +37,4 @@ pub(crate) fn request(headers: &HeaderMap) -> Span {
 fn is_sane(id: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(&byte);
     (1..=LONGEST).contains(&id.len()) && id.bytes().all(good)
-}
-
-fn made() -> String {
-    format!("{:016x}", getrandom::u64().unwrap_or_default())
 }

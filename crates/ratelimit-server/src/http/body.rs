@@ -166,7 +166,10 @@ pub(crate) type Response = http::Response<Full<Bytes>>;
 
 /// A response of JSON.
 pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
-    response(status, "application/json", serde_json::to_vec(value).unwrap_or_default())
+    // Most answers are no longer.
+    let mut body = Vec::with_capacity(512);
+    let _ = serde_json::to_writer(&mut body, value);
+    response(status, "application/json", body)
 }
 
 /// A response of this type.

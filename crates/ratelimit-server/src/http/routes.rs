@@ -122,7 +122,7 @@ impl Door {
 
     async fn post(&self, path: &str, body: &[u8]) -> Result<Response, Refusal> {
         let checks = &self.checks;
-        let settlement = match path {
+        match path {
             "/v1/check" => return self.check(&read(body)?).await,
             "/v1/batch" => return self.batch(&read(body)?).await,
             "/v1/peek" | "/v1/reset" => {
@@ -136,19 +136,15 @@ impl Door {
                 domain.reset(&question).await?;
                 return Ok(done());
             }
-            "/v1/refund" => Settlement::Refund,
-            "/v1/settle" => Settlement::Settle(0),
-            _ => Settlement::Release,
-        };
+            _ => {}
+        }
         let Receipt { receipt, cost } = read(body)?;
-        let settlement = match (settlement, cost) {
-            (Settlement::Settle(_), Some(cost)) => Settlement::Settle(cost),
-            (Settlement::Settle(_), None) => return Err(Refusal::bad("cost: it is missing")),
-            (other, None) => other,
-            (_, Some(_)) => {
-                let text = "cost: only /v1/settle takes one; the others give back or release everything";
-                return Err(Refusal::bad(text));
-            }
+        let settlement = match (path, cost) {
+            ("/v1/settle", Some(cost)) => Settlement::Settle(cost),
+            ("/v1/settle", None) => return Err(Refusal::bad("cost: it is missing")),
+            (_, Some(_)) => return Err(Refusal::bad("cost: only /v1/settle takes one")),
+            ("/v1/refund", None) => Settlement::Refund,
+            _ => Settlement::Release,
         };
         checks.settle(&receipt, settlement).await?;
         Ok(done())
