@@ -30,7 +30,8 @@ fn is_missing(image: &str) -> bool {
     !is_present(image) && !is_present(&format!("{LOCAL}{image}"))
 }
 
-fn is_present(image: &str) -> bool {
+/// Whether this image is on this machine.
+pub(crate) fn is_present(image: &str) -> bool {
     let mut inspect = Command::new("docker");
     inspect.args(["image", "inspect", image]).stdout(Stdio::null()).stderr(Stdio::null());
     // Without the command, nobody can tell; the tests ask the daemon themselves.

@@ -18,6 +18,7 @@ mod pair;
 mod program;
 mod report;
 mod rust_version;
+mod server_image;
 mod services;
 mod settings;
 mod site;
@@ -72,6 +73,8 @@ enum Command {
     Site,
     /// Build images of the servers from Debian packages, for Docker without a registry.
     Images(images::Arguments),
+    /// Build the image of ratelimit-server, and try a container of it.
+    ServerImage(server_image::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::ExternalTypes(arguments) => external_types::run(&arguments),
         Command::Site => site::run(),
         Command::Images(arguments) => images::run(&arguments),
+        Command::ServerImage(arguments) => server_image::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{RngSeed, TestRunner};
 
 /// How many inputs are made.
@@ -36,17 +37,8 @@ pub fn run_changed(corpus: &Path, target: fn(&[u8])) {
     }
     let inputs = read(corpus);
     assert!(!inputs.is_empty(), "there is no corpus in {}", corpus.display());
-    let config = ProptestConfig {
-        cases: INPUTS,
-        rng_seed: RngSeed::Fixed(1),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
-    let changes = (any::<Index>(), prop::collection::vec(change(), 0..8));
-    let outcome = TestRunner::new(config).run(&changes, |(which, changes)| {
-        let mut bytes = which.get(&inputs).clone();
-        changes.iter().for_each(|change| change.apply(&mut bytes, &inputs));
-        bytes.truncate(LONGEST);
+    let outcome = runner().run(&changes(), |changes| {
+        let bytes = apply(&changes, &inputs);
         let result = std::panic::catch_unwind(|| target(&bytes));
         prop_assert!(result.is_ok(), "the input is {:?}: {}", bytes, bytes.escape_ascii());
         Ok(())
@@ -54,6 +46,40 @@ pub fn run_changed(corpus: &Path, target: fn(&[u8])) {
     if let Err(failure) = outcome {
         panic!("{failure}");
     }
+}
+
+/// Inputs that are made from the corpus in this folder, the same ones each time, without an end.
+///
+/// # Panics
+/// If there is no corpus.
+pub fn changed(corpus: &Path) -> impl Iterator<Item = Vec<u8>> {
+    let (inputs, changes, mut runner) = (read(corpus), changes(), runner());
+    assert!(!inputs.is_empty(), "there is no corpus in {}", corpus.display());
+    let next = move || changes.new_tree(&mut runner).ok().map(|tree| apply(&tree.current(), &inputs));
+    std::iter::from_fn(next)
+}
+
+/// An input of the corpus, and what is done to it.
+type Changes = (Index, Vec<Change>);
+
+fn changes() -> impl Strategy<Value = Changes> {
+    (any::<Index>(), prop::collection::vec(change(), 0..8))
+}
+
+fn apply((which, changes): &Changes, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = which.get(corpus).clone();
+    changes.iter().for_each(|change| change.apply(&mut bytes, corpus));
+    bytes.truncate(LONGEST);
+    bytes
+}
+
+fn runner() -> TestRunner {
+    TestRunner::new(ProptestConfig {
+        cases: INPUTS,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })
 }
 
 /// The files of a corpus, in the order of their names.

@@ -19,7 +19,7 @@ mod meters;
 
 pub use answers::{any_slices, check_answer, check_answers, check_error};
 pub use bolero;
-pub use changes::run_changed;
+pub use changes::{changed, run_changed};
 pub use input::Input;
 pub use meters::{any_meter, check_verdict};
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use http::HeaderName;
+use ratelimit_core::kit::parse_duration;
+use tracing::level_filters::LevelFilter;
 
 /// Checks rate limits for Envoy, gateways, and services in any language.
 #[derive(Clone, Debug, Parser)]
@@ -21,13 +23,7 @@ pub struct Args {
     pub check: Option<PathBuf>,
     /// Where the counts are stored: `memory:`, `redis://host:port`, `memcached://host:port`, `postgres://user@host/database`,
     /// with options as the query
-    #[arg(
-        long,
-        env = "RATELIMIT_STORE",
-        default_value = "memory:",
-        value_name = "URL",
-        hide_env_values = true
-    )]
+    #[arg(long, env = "RATELIMIT_STORE", default_value = "memory:", hide_env_values = true)]
     pub store: String,
     /// How several servers on one store count together
     #[arg(long, env = "RATELIMIT_COUNTING", value_enum, default_value = "straight")]
@@ -94,6 +90,9 @@ pub struct Args {
     /// How long to serve what has begun, after that
     #[arg(long, env = "RATELIMIT_DRAIN", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub drain: Duration,
+    /// How much to log on stderr: off, error, warn, info, or debug, which has a line for each decision
+    #[arg(long, env = "RATELIMIT_LOG", default_value = "info", value_name = "LEVEL")]
+    pub log: LevelFilter,
 }
 
 /// How several servers on one store count together.
@@ -147,14 +146,7 @@ impl FromStr for Listen {
 
 /// A key that signs receipts. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ReceiptKey(Vec<u8>);
-
-impl ReceiptKey {
-    /// Its bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
+pub struct ReceiptKey(pub(crate) Vec<u8>);
 
 impl FromStr for ReceiptKey {
     type Err = String;
@@ -180,20 +172,9 @@ fn duration_or_zero(text: &str) -> Result<Duration, String> {
 
 /// Reads `15ms`, `1s`, `5min` or `1h`; at least a millisecond.
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "min" | "m" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
-    };
-    let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    match millis {
-        Some(millis @ 1..=31_536_000_000) => Ok(Duration::from_millis(millis)),
-        _ => Err("write a duration such as 15ms, 1s, 5min or 1h".to_owned()),
-    }
+    let good = Duration::from_millis(1)..=Duration::from_secs(31_536_000);
+    let read = parse_duration(text).filter(|duration| good.contains(duration));
+    read.ok_or_else(|| "write a duration such as 15ms, 1s, 5min or 1h".to_owned())
 }
 
 #[cfg(test)]
@@ -204,9 +185,18 @@ mod tests {
     fn durations_have_a_unit() {
         assert_eq!(duration("15ms"), Ok(Duration::from_millis(15)));
         assert_eq!(duration("2h"), Ok(Duration::from_secs(7_200)));
-        for text in
-            ["", "15", "0s", "ms", "-1s", "1d", "1.5s", "99999999999999999999h", "18446744073709551615h"]
-        {
+        for text in [
+            "",
+            "15",
+            "0s",
+            "ms",
+            "-1s",
+            "1us",
+            "2y",
+            "1.5s",
+            "99999999999999999999h",
+            "18446744073709551615h",
+        ] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -1,21 +1,22 @@
 //! What the doors call: checks by policy, by descriptor or under limits in the request, and what is done with receipts.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use http::StatusCode;
 use ratelimit_core::{
-    Algorithm, Applied, CheckError, Clock as _, ErrorKind, Limit, Limits, RateLimiter, Request, StoreError,
-    SystemClock,
+    Algorithm, Applied, CheckError, Clock as _, Decision, ErrorKind, Limit, Limits, RateLimiter, Request,
+    StoreError, SystemClock,
 };
 use ratelimit_tower::{Answered, Asked, Checker, Head, KeySource, Policies, Policy};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::args::Args;
-use crate::receipt::{BadReceipt, Receipt, Receipts};
+use crate::receipt::{Receipt, Receipts};
+use crate::refusal::Refusal;
 use crate::rules::{Rules, RulesFile};
 use crate::store::Store;
 
@@ -47,6 +48,8 @@ pub(crate) struct Checks {
     pub(crate) allow_limits: bool,
     /// One receipt is used once in this time.
     once: Limits,
+    /// The files, to read them again.
+    pub(crate) files: Vec<Arc<RulesFile>>,
 }
 
 /// A namespace of counts, and the policies for it.
@@ -67,43 +70,6 @@ pub(crate) struct Question {
 /// Why nothing is to be decided, or what.
 pub(crate) type Asking = Result<Question, Refusal>;
 
-/// Why something cannot be checked, or a receipt cannot be used.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// The question is wrong: the text says how.
-    Bad(String),
-    /// There is no such policy or domain.
-    Unknown(String),
-    /// A receipt was used before.
-    Used,
-    /// A receipt is too old.
-    Old(BadReceipt),
-    /// The store did not answer.
-    Store(CheckError),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bad(text) | Self::Unknown(text) => f.write_str(text),
-            Self::Used => f.write_str(
-                "the receipt was used before: each is good for one refund or settlement, and one release",
-            ),
-            Self::Old(bad) => bad.fmt(f),
-            Self::Store(error) => write!(f, "the store did not answer: {error}"),
-        }
-    }
-}
-
-impl From<CheckError> for Refusal {
-    fn from(error: CheckError) -> Self {
-        match error {
-            CheckError::Store(_) => Self::Store(error),
-            error => Self::Bad(error.to_string()),
-        }
-    }
-}
-
 /// What to do with what a receipt says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settlement {
@@ -118,18 +84,24 @@ pub(crate) enum Settlement {
 impl Checks {
     /// Opens the files.
     pub(crate) fn new(args: &Args, store: Store, receipt_key: &[u8]) -> anyhow::Result<Self> {
-        let open = |path| RulesFile::open(path).map(Arc::new);
-        let file = args.config.as_deref().map(open).transpose()?;
+        let mut files = Vec::new();
+        let mut open = |path| {
+            let file = RulesFile::open(path).map(Arc::new)?;
+            files.push(file.clone());
+            anyhow::Ok(file)
+        };
+        let file = args.config.as_deref().map(&mut open).transpose()?;
         let domain = |name: &str, file| Arc::new(Domain::new(name, file, &store));
         let mut listed = HashMap::new();
         for wanted in &args.domains {
-            let file = wanted.file.as_deref().map(open).transpose()?.or_else(|| file.clone());
+            let file = wanted.file.as_deref().map(&mut open).transpose()?.or_else(|| file.clone());
             listed.insert(wanted.name.clone(), domain(&wanted.name, file));
         }
         let lifetime = args.receipt_lifetime + Duration::from_secs(120);
         let once = Limit::sliding_log(1, lifetime).name("receipt").build().context("--receipt-lifetime")?;
         Ok(Self {
             default: domain(&args.namespace, file),
+            files,
             listed,
             others: Mutex::default(),
             receipts: Receipts::new(receipt_key, args.receipt_lifetime),
@@ -165,9 +137,7 @@ impl Checks {
     /// Like [`domain`](Self::domain), with an error that says what is wrong.
     pub(crate) fn known_domain(&self, name: Option<&str>) -> Result<Arc<Domain>, Refusal> {
         self.domain(name).ok_or_else(|| {
-            Refusal::Unknown(
-                "no such domain: add it with --domain, with a name of at most 256 bytes".to_owned(),
-            )
+            Refusal::unknown("no such domain: add it with --domain, with a name of at most 256 bytes")
         })
     }
 
@@ -179,15 +149,6 @@ impl Checks {
             Some(policy) => format!(r#"{{"policy": "{}", "key": "192.0.2.1"}}"#, policy.name()),
             None => r#"{"limits": "10/min", "key": "user:7"}"#.to_owned(),
         }
-    }
-
-    /// The files, to read them again.
-    pub(crate) fn files(&self) -> Vec<Arc<RulesFile>> {
-        let domains = self.listed.values().chain([&self.default]);
-        let mut files: Vec<Arc<RulesFile>> = domains.filter_map(|domain| domain.file.clone()).collect();
-        files.sort_by_key(Arc::as_ptr);
-        files.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        files
     }
 
     /// The receipt of what was charged.
@@ -204,13 +165,10 @@ impl Checks {
 
     /// Does this with what a receipt says.
     pub(crate) async fn settle(&self, text: &str, settlement: Settlement) -> Result<(), Refusal> {
-        let receipt = self.receipts.read(SystemClock::new().now(), text).map_err(|bad| match bad {
-            BadReceipt::Forged => Refusal::Bad(bad.to_string()),
-            BadReceipt::Old => Refusal::Old(bad),
-        })?;
-        let domain = self.domain(Some(&receipt.domain)).ok_or_else(|| {
-            Refusal::Unknown("the receipt is of a domain that this server does not answer".to_owned())
-        })?;
+        let receipt = self.receipts.read(SystemClock::new().now(), text)?;
+        let domain = self
+            .domain(Some(&receipt.domain))
+            .ok_or_else(|| Refusal::unknown("the receipt is of a domain that this server does not answer"))?;
         domain.knows(&receipt)?;
         // The true cost of each part; `None` for one that stays as it is.
         let wanted = match settlement {
@@ -229,7 +187,9 @@ impl Checks {
             }
         }
         if open == [None; 2] {
-            return Err(Refusal::Used);
+            let text =
+                "the receipt was used before: each is good for one refund or settlement, and one release";
+            return Err(Refusal::new(StatusCode::CONFLICT, text));
         }
         let [charged, held] = open;
         let each = domain.checker.limiter().settle_each(&receipt.decision, |limit| {
@@ -239,7 +199,7 @@ impl Checks {
         if outcome.as_ref().is_err_and(|error| error.applied() == Applied::No) {
             self.unspend(&domain, &receipt, open).await;
         }
-        outcome.map_err(|error| Refusal::Store(error.into()))
+        Ok(outcome.map_err(CheckError::from)?)
     }
 
     /// Marks a part of a receipt as used, in the store, so that no server accepts it again. Returns whether it was unused. A mark
@@ -250,7 +210,7 @@ impl Checks {
         if decision.degraded() {
             let away = "without it, nobody knows whether the receipt was used before; try again later";
             let error = StoreError::new("the store", ErrorKind::Unreachable, away).not_applied();
-            return Err(Refusal::Store(error.into()));
+            return Err(CheckError::from(error).into());
         }
         Ok(decision.allowed())
     }
@@ -281,9 +241,7 @@ impl Domain {
     }
 
     pub(crate) fn known_rules(&self) -> Result<Arc<Rules>, Refusal> {
-        self.rules().ok_or_else(|| {
-            Refusal::Unknown("there is no file of policies: start with --config FILE".to_owned())
-        })
+        self.rules().ok_or_else(|| Refusal::unknown("there is no file of policies: start with --config FILE"))
     }
 
     /// What to decide under a policy: for the client with these values, one for each part of the policy's key, or with a
@@ -292,20 +250,20 @@ impl Domain {
         let rules = self.known_rules()?;
         let Some(policy) = rules.policies.get(name) else {
             let known: Vec<&str> = rules.policies.each().map(Policy::name).collect();
-            return Err(Refusal::Unknown(format!(
+            return Err(Refusal::unknown(format!(
                 "no policy is called {name:?}; use one of {}",
                 known.join(", ")
             )));
         };
         if plan.is_some_and(|plan| rules.config.plan(plan).is_none()) {
-            return Err(Refusal::Unknown("the file has no such plan".to_owned()));
+            return Err(Refusal::unknown("the file has no such plan"));
         }
         let parts = policy.source().names().len();
         let key = match client {
             [text] if parts > 1 => policy.key_of(text),
             values => policy.key_of_values(values),
         };
-        let key = key.map_err(|error| Refusal::Bad(format!("key: {error}")))?;
+        let key = key.map_err(|error| Refusal::bad(format!("key: {error}")))?;
         let asked = Asked::of(rules.policies.clone());
         let asked = match rules.plan_of(policy, plan) {
             Some(plan) => asked.policy(name, &key, cost, plan),
@@ -317,14 +275,13 @@ impl Domain {
     /// What to decide under limits of the request. Limits of the same kind share the counts of a key.
     pub(crate) fn by_limits(&self, limits: &str, key: &[u8], cost: u64) -> Asking {
         if limits.len() > LONGEST_LIMITS {
-            return Err(Refusal::Bad(format!("limits: the text is longer than {LONGEST_LIMITS} bytes")));
+            return Err(Refusal::bad(format!("limits: the text is longer than {LONGEST_LIMITS} bytes")));
         }
-        let limits: Limits = limits.parse().map_err(|error| Refusal::Bad(format!("limits: {error}")))?;
+        let limits: Limits = limits.parse().map_err(|error| Refusal::bad(format!("limits: {error}")))?;
         let source = KeySource::function(|_| Option::<&[u8]>::None);
-        let made =
-            Policy::new(IN_REQUEST, source, limits).map_err(|error| Refusal::Bad(error.to_string()))?;
-        let key = own_key(&made.key_of_values(&[key]).map_err(|error| Refusal::Bad(error.to_string()))?);
-        let policies = Policies::new([made]).map_err(|error| Refusal::Bad(format!("limits: {error}")))?;
+        let made = Policy::new(IN_REQUEST, source, limits).map_err(Refusal::bad)?;
+        let key = own_key(&made.key_of_values(&[key]).map_err(Refusal::bad)?);
+        let policies = Policies::new([made]).map_err(|error| Refusal::bad(format!("limits: {error}")))?;
         let policies = match self.rules() {
             Some(rules) => policies.like(&rules.policies),
             None => policies,
@@ -343,7 +300,10 @@ impl Domain {
 
     /// Decides, and charges what is admitted.
     pub(crate) async fn check<'a>(&'a self, question: &'a Question) -> Answered<'a> {
-        self.checker.check(&question.asked).await
+        let answered = self.checker.check(&question.asked).await;
+        let degraded = answered.decision().is_some_and(Decision::degraded);
+        tracing::debug!(policies = ?question.asked, allowed = answered.allowed(), degraded, "decided");
+        answered
     }
 
     /// How the limits stand; charges nothing.
@@ -371,7 +331,7 @@ impl Domain {
         let rules = self.known_rules()?;
         let unknown = receipt.policies.iter().find(|name| rules.policies.get(name).is_none());
         match unknown {
-            Some(name) => Err(Refusal::Unknown(format!(
+            Some(name) => Err(Refusal::unknown(format!(
                 "the receipt is of the policy {name:?}, which the file of this server does not have"
             ))),
             None => Ok(()),

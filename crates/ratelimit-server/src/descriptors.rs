@@ -1,12 +1,11 @@
 //! Checks by descriptors: each is matched with the policies of the file, and all of them are admitted together.
 
-use std::sync::Arc;
-
 use ratelimit_core::store::MAX_CLAIMS;
 use ratelimit_core::{Decision, Limit, LimitStatus};
 use ratelimit_tower::{Asked, Plan};
 
-use crate::checks::{Domain, Question, Refusal};
+use crate::checks::{Domain, Question};
+use crate::refusal::Refusal;
 use crate::rules::Rules;
 
 /// A descriptor: its entries, and what it costs.
@@ -58,17 +57,8 @@ impl Matched {
                 }
             }
         }
-        Self::together(&rules, checks, descriptors.len(), unmatched)
-    }
-
-    fn together(
-        rules: &Arc<Rules>,
-        checks: Vec<Check>,
-        descriptors: usize,
-        unmatched: u64,
-    ) -> Result<Self, Refusal> {
         let mut asked = Asked::of(rules.policies.clone());
-        let (mut places, mut plans) = (vec![Vec::new(); descriptors], Vec::new());
+        let (mut places, mut plans) = (vec![Vec::new(); descriptors.len()], Vec::new());
         for Check { policy, key, cost, plan, descriptors } in checks {
             asked = asked.policy(&policy, &key, cost, plan);
             let is_shadow = rules.policies.get(&policy).is_none_or(|policy| rules.is_shadow(policy));
@@ -79,7 +69,7 @@ impl Matched {
         }
         let limits: usize = asked.each().map(|(_, plan)| plan.limits().len()).sum();
         if limits > MAX_CLAIMS {
-            return Err(Refusal::Bad(format!(
+            return Err(Refusal::bad(format!(
                 "the descriptors ask for {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
             )));
         }
@@ -110,9 +100,7 @@ fn checks_of(rules: &Rules, place: usize, descriptor: &Descriptor<'_>) -> Result
     let mut checks = Vec::new();
     for (policy, values) in rules.of_descriptor(&descriptor.entries) {
         let plan = match &descriptor.instead {
-            Some(limit) => Some(
-                Plan::new(policy.name(), limit.clone()).map_err(|error| Refusal::Bad(error.to_string()))?,
-            ),
+            Some(limit) => Some(Plan::new(policy.name(), limit.clone()).map_err(Refusal::bad)?),
             None => match rules.plan_of(policy, None) {
                 Some(plan) => plan,
                 None => continue,
@@ -120,7 +108,7 @@ fn checks_of(rules: &Rules, place: usize, descriptor: &Descriptor<'_>) -> Result
         };
         let key = policy
             .key_of_values(&values)
-            .map_err(|error| Refusal::Bad(format!("policy {}: {error}", policy.name())))?;
+            .map_err(|error| Refusal::bad(format!("policy {}: {error}", policy.name())))?;
         let (policy, cost) = (policy.name().to_owned(), descriptor.cost);
         checks.push(Check { policy, key, cost, plan, descriptors: vec![place] });
     }

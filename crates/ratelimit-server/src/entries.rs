@@ -88,15 +88,12 @@ pub(crate) fn provided() -> Provided {
 
 /// Whether a policy counts by entries of descriptors, which the head of a request does not have.
 pub(crate) fn names_entries(policy: &Policy) -> bool {
-    let is_built_in = |name: &str| {
-        let single = |word: &str| {
-            matches!(word, "address" | "bearer-token" | "everybody" | "path")
-                || word.starts_with("header:")
-                || word.starts_with("api-key:")
-        };
-        name.split(" or ").all(single)
+    let is_built_in = |word: &str| {
+        matches!(word, "address" | "bearer-token" | "everybody" | "path")
+            || word.starts_with("header:")
+            || word.starts_with("api-key:")
     };
-    !policy.source().names().iter().all(|name| is_built_in(name))
+    !policy.source().names().iter().flat_map(|name| name.split(" or ")).all(is_built_in)
 }
 
 #[cfg(test)]

@@ -17,16 +17,20 @@ mod descriptors;
 mod entries;
 pub mod grpc;
 mod http;
+mod inline;
 mod life;
 mod listen;
 mod metrics;
 mod receipt;
 pub mod redis;
+mod refusal;
 mod rules;
 mod store;
 mod tls;
+mod trace;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -37,29 +41,26 @@ pub use life::{Addresses, Server};
 /// Runs the command.
 pub fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(file) = &args.check {
-        return match check_file::describe(file) {
-            Ok(text) => match io::stdout().write_all(text.as_bytes()) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::FAILURE,
-            },
-            Err(error) => failed(&error.into()),
-        };
-    }
-    // Failures of the store and changes of the file are logged here.
-    tracing_subscriber::fmt().with_writer(io::stderr).init();
-    match run(args) {
+    let outcome = match &args.check {
+        Some(file) => check(file),
+        None => run(args),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    ExitCode::FAILURE
+fn check(file: &Path) -> anyhow::Result<()> {
+    Ok(io::stdout().write_all(check_file::describe(file)?.as_bytes())?)
 }
 
 fn run(args: Args) -> anyhow::Result<()> {
+    // Failures of the store and changes of the file are logged here.
+    trace::begin(args.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let ended = life::signal()?;

@@ -1,6 +1,5 @@
 //! The life of the server: start, serve, drain, end.
 
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::args::Args;
 use crate::checks::Checks;
-use crate::listen::{Bounds, Ending, Phase, bind, serve_http};
+use crate::listen::{Bounds, Ending, Phase, bind};
 use crate::store::Member;
 use crate::{grpc, http, metrics, redis, tls};
 
@@ -62,48 +61,34 @@ impl Server {
         // First, so that what is counted at the start is counted.
         metrics::handle();
         let member = Member::open(&args).context("--store")?;
-        let own_key: [u8; 32];
         let receipt_key = match &args.receipt_key {
-            Some(key) => key.bytes(),
+            Some(key) => key.0.clone(),
             None => {
-                own_key = random()?;
-                &own_key
+                let mut own = vec![0; 32];
+                getrandom::fill(&mut own).context("no random numbers")?;
+                own
             }
         };
-        let checks = Arc::new(Checks::new(&args, member.store.clone(), receipt_key)?);
-        let listeners = [
-            bind(args.http, "--http").await?,
-            bind(args.grpc, "--grpc").await?,
-            bind(args.redis, "--redis").await?,
-            bind(args.admin, "--admin").await?,
-        ];
+        let checks = Arc::new(Checks::new(&args, member.store.clone(), &receipt_key)?);
+        let (on_http, http) = bind(args.http, "--http").await?;
+        let (on_grpc, grpc) = bind(args.grpc, "--grpc").await?;
+        let (on_redis, redis) = bind(args.redis, "--redis").await?;
+        let (on_admin, admin) = bind(args.admin, "--admin").await?;
+        let addresses = Addresses { http, grpc, redis, admin };
         let (sender, ending) = Ending::new();
-        let mut doors = JoinSet::new();
-        let mut addresses = Addresses::default();
         let (connections, tls) = (usize::try_from(args.connections)?, tls::acceptor(&args)?);
         let bounds = Bounds { connections, idle: args.idle, tls };
-        let [on_http, on_grpc, on_redis, on_admin] = listeners;
-        if let Some(listener) = on_http {
-            addresses.http = Some(listener.local_addr()?);
-            let app = http::router(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
+        let (calls, health) = grpc::Door::new(checks.clone(), args.receipt_header.clone()).await?;
+        let mut doors = JoinSet::new();
+        for (listener, is_admin) in [(on_http, false), (on_admin, true)] {
+            let (checks, ending) = (checks.clone(), ending.clone());
+            let door = http::Door { checks, ending, longest: args.idle, is_admin };
+            listener.map(|listener| doors.spawn(door.serve(listener, bounds.clone())));
         }
-        let (app, health) = grpc::router(checks.clone(), args.receipt_header.clone()).await?;
-        if let Some(listener) = on_grpc {
-            addresses.grpc = Some(listener.local_addr()?);
-            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
-        }
-        if let Some(listener) = on_redis {
-            addresses.redis = Some(listener.local_addr()?);
-            doors.spawn(redis::serve(listener, checks.clone(), bounds.clone(), ending.clone()));
-        }
-        if let Some(listener) = on_admin {
-            addresses.admin = Some(listener.local_addr()?);
-            let app = http::admin(checks.clone(), ending.clone(), args.idle);
-            doors.spawn(serve_http(listener, app, bounds.clone(), ending.clone()));
-        }
+        on_grpc.map(|listener| doors.spawn(calls.serve(listener, bounds.clone(), ending.clone())));
+        on_redis.map(|listener| doors.spawn(redis::listen(listener, checks.clone(), bounds, ending)));
         let mut background = JoinSet::new();
-        for file in checks.files() {
+        for file in checks.files.clone() {
             background.spawn(async move { file.watch(RELOAD).await });
         }
         let counting = member.clone();
@@ -141,39 +126,25 @@ impl Server {
 
     /// The lines to try.
     pub fn greeting(&self) -> String {
-        let mut text = String::new();
         let Addresses { http, grpc, redis, admin } = self.addresses;
-        if let Some(address) = http {
-            let body = &self.example;
-            let _ =
-                writeln!(text, "HTTP on {address}, try:\n  curl -i http://{address}/v1/check -d '{body}'");
-        }
-        if let Some(address) = redis {
-            let (host, port) = (address.ip(), address.port());
-            let _ = writeln!(
-                text,
-                "Redis protocol on {address}, try:\n  redis-cli -h {host} -p {port} CL.THROTTLE user:7 15 30 60"
-            );
-        }
-        if let Some(address) = grpc {
-            let _ = writeln!(
-                text,
-                "gRPC on {address}, for Envoy's filter envoy.filters.http.ratelimit:\n  rate_limit_service: {{ transport_api_version: V3, \
-                 grpc_service: {{ envoy_grpc: {{ cluster_name: ratelimit }} }} }}"
-            );
-        }
-        if let Some(address) = admin {
-            let _ = writeln!(text, "administration on {address}");
-        }
-        text + "Ctrl-C ends it"
+        let body = &self.example;
+        let lines = [
+            http.map(|at| format!("HTTP on {at}, try:\n  curl -i http://{at}/v1/check -d '{body}'")),
+            redis.map(|at| {
+                let (host, port) = (at.ip(), at.port());
+                format!("Redis protocol on {at}, try:\n  redis-cli -h {host} -p {port} CL.THROTTLE user:7 15 30 60")
+            }),
+            grpc.map(|at| {
+                format!(
+                    "gRPC on {at}, for Envoy's filter envoy.filters.http.ratelimit:\n  rate_limit_service: {{ \
+                     transport_api_version: V3, grpc_service: {{ envoy_grpc: {{ cluster_name: ratelimit }} }} }}"
+                )
+            }),
+            admin.map(|at| format!("administration on {at}")),
+            Some("Ctrl-C ends it".to_owned()),
+        ];
+        lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
-}
-
-/// A key of this process.
-fn random() -> anyhow::Result<[u8; 32]> {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
-    Ok(key)
 }
 
 /// Completes on Ctrl-C or SIGTERM, which from now on do not end the process immediately.

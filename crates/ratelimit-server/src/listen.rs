@@ -1,25 +1,32 @@
 //! Listening: a bounded number of connections, which are drained at the end.
 
+use std::convert::Infallible;
+use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use futures_util::FutureExt as _;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
 use crate::args::Listen;
+use crate::inline::{self, Inline};
+use crate::trace;
 
 /// How long to wait after the system refused a connection, as it does without free file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -91,13 +98,17 @@ impl Ending {
     }
 }
 
-/// Binds to an address; `None` if there is none.
-pub(crate) async fn bind(listen: Listen, option: &str) -> anyhow::Result<Option<TcpListener>> {
-    let Some(address) = listen.0 else { return Ok(None) };
-    let bound = TcpListener::bind(address).await;
-    bound.map(Some).with_context(|| {
+/// Binds to an address, and says which one it is; to none if there is none.
+pub(crate) async fn bind(
+    listen: Listen,
+    option: &str,
+) -> anyhow::Result<(Option<TcpListener>, Option<SocketAddr>)> {
+    let Some(address) = listen.0 else { return Ok((None, None)) };
+    let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address}: is another server running? choose another address with {option}, or off")
-    })
+    })?;
+    let address = listener.local_addr()?;
+    Ok((Some(listener), Some(address)))
 }
 
 /// Accepts connections until the server ends, and passes each to `serve` with its permit, on a task. Then waits for them.
@@ -115,10 +126,13 @@ pub(crate) async fn accept<F>(
         let accepted = tokio::select! {
             () = ending.begins() => break,
             Some(_) = tasks.join_next() => continue,
-            accepted = next(&listener, &places) => accepted,
+            accepted = async {
+                let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+                Ok::<_, io::Error>((listener.accept().await?, place))
+            } => accepted,
         };
         match accepted {
-            Ok((stream, peer, place)) => {
+            Ok(((stream, peer), place)) => {
                 let (bounds, serve) = (bounds.clone(), serve.clone());
                 tasks.spawn(async move {
                     if let Some(connection) = bounds.open(stream).await {
@@ -137,50 +151,56 @@ pub(crate) async fn accept<F>(
     while tasks.join_next().await.is_some() {}
 }
 
-async fn next(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, peer) = listener.accept().await?;
-    Ok((stream, peer, place))
-}
-
-/// Serves HTTP/1 and HTTP/2. The peer's address is in the extensions of each request.
-pub(crate) async fn serve_http(listener: TcpListener, app: Router, bounds: Bounds, ending: Ending) {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.idle)
-        .max_headers(100)
-        .max_buf_size(64 * 1_024);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(bounds.idle)
-        .keep_alive_timeout(bounds.idle.min(Duration::from_secs(10)))
-        .max_concurrent_streams(1_000)
-        .max_header_list_size(64 * 1_024)
-        .max_frame_size(64 * 1_024);
+/// Serves HTTP/1 and HTTP/2.
+pub(crate) async fn serve_http<F, B>(
+    listener: TcpListener,
+    bounds: Bounds,
+    ending: Ending,
+    answer: impl Fn(Request<Incoming>, IpAddr) -> F + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
     let of_end = ending.clone();
-    accept(listener, bounds, ending, move |stream, peer| {
-        let (builder, app, mut ending) = (builder.clone(), app.clone(), of_end.clone());
+    accept(listener, bounds.clone(), ending, move |stream, peer| {
+        let (answer, idle, mut ending) = (answer.clone(), bounds.idle, of_end.clone());
         async move {
-            let app = app.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
-                request.extensions_mut().insert(ratelimit_tower::PeerAddress(peer.ip()));
-                request.map(axum::body::Body::new)
+            let service = service_fn(move |request| {
+                let span = trace::request(request.headers());
+                answer(request, peer.ip()).map(Ok::<_, Infallible>).instrument(span)
             });
-            let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app));
-            tokio::pin!(connection);
-            // Errors of a connection are the client's.
-            tokio::select! {
-                _ = connection.as_mut() => return,
-                () = ending.begins() => {}
-            }
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
+            inline::run(|inline| async move {
+                let builder = builder(inline, idle);
+                let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+                // Errors of a connection are the client's.
+                tokio::select! {
+                    _ = connection.as_mut() => return,
+                    () = ending.begins() => connection.as_mut().graceful_shutdown(),
+                }
+                let _ = connection.await;
+            })
+            .await;
         }
     })
     .await;
+}
+
+fn builder(inline: Inline, idle: Duration) -> auto::Builder<Inline> {
+    let mut builder = auto::Builder::new(inline);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle)
+        .max_headers(100)
+        .max_buf_size(64 * 1_024)
+        .pipeline_flush(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(idle)
+        .keep_alive_timeout(idle.min(Duration::from_secs(10)))
+        .max_concurrent_streams(1_000)
+        .max_header_list_size(64 * 1_024)
+        .max_frame_size(64 * 1_024);
+    builder
 }

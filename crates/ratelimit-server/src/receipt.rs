@@ -4,14 +4,16 @@
 //! decision as bytes. It contains everything that is needed to give the units back, so that servers with the same key accept
 //! each other's.
 
-use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::StatusCode;
 use ratelimit_core::{Decision, Timestamp};
 use sha2::Sha256;
+
+use crate::refusal::Refusal;
 
 type HmacSha256 = Hmac<Sha256>;
 
@@ -42,27 +44,6 @@ pub(crate) struct Receipt {
     pub(crate) id: [u8; TAG],
 }
 
-/// Why a receipt cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BadReceipt {
-    /// It is no receipt of a server with this key.
-    Forged,
-    /// It is too old.
-    Old,
-}
-
-impl fmt::Display for BadReceipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forged => {
-                "this is not a receipt of this server: it was changed, or another server has issued it, or this one before it \
-                 was restarted. To share receipts, start all servers with the same --receipt-key"
-            }
-            Self::Old => "the receipt is too old: give units back sooner, or raise --receipt-lifetime",
-        })
-    }
-}
-
 impl Receipts {
     /// Signs with this key.
     pub(crate) fn new(key: &[u8], lifetime: Duration) -> Self {
@@ -79,32 +60,44 @@ impl Receipts {
         policies: impl Iterator<Item = &'p str>,
         decision: &Decision<'_>,
     ) -> Option<String> {
-        let mut signed = now.as_nanos().to_le_bytes().to_vec();
+        // The tag is put in its place at the end.
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend([0; TAG]);
+        bytes.extend(now.as_nanos().to_le_bytes());
         let policies: Vec<&str> = policies.collect();
         for part in [domain, &policies.join("\n")] {
-            signed.extend(u32::try_from(part.len()).ok()?.to_le_bytes());
-            signed.extend(part.as_bytes());
+            bytes.extend(u32::try_from(part.len()).ok()?.to_le_bytes());
+            bytes.extend(part.as_bytes());
         }
-        signed.extend(decision.to_bytes()?);
-        let tag = self.key.clone().chain_update(&signed).finalize().into_bytes();
-        Some(URL_SAFE_NO_PAD.encode([&tag, &signed[..]].concat()))
+        bytes.extend(decision.to_bytes()?);
+        let tag = self.key.clone().chain_update(&bytes[TAG..]).finalize().into_bytes();
+        bytes[..TAG].copy_from_slice(&tag);
+        Some(URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Reads a receipt.
-    pub(crate) fn read(&self, now: Timestamp, text: &str) -> Result<Receipt, BadReceipt> {
+    pub(crate) fn read(&self, now: Timestamp, text: &str) -> Result<Receipt, Refusal> {
         if text.len() > LONGEST {
-            return Err(BadReceipt::Forged);
+            return Err(forged());
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadReceipt::Forged)?;
-        let (id, signed) = bytes.split_first_chunk::<TAG>().ok_or(BadReceipt::Forged)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| forged())?;
+        let (id, signed) = bytes.split_first_chunk::<TAG>().ok_or_else(forged)?;
         // Compared in constant time.
-        self.key.clone().chain_update(signed).verify_slice(id).map_err(|_| BadReceipt::Forged)?;
-        let (issued, receipt) = parse(*id, signed).ok_or(BadReceipt::Forged)?;
+        self.key.clone().chain_update(signed).verify_slice(id).map_err(|_| forged())?;
+        let (issued, receipt) = parse(*id, signed).ok_or_else(forged)?;
         if now.since(issued) > self.lifetime || issued.since(now) > AHEAD {
-            return Err(BadReceipt::Old);
+            let text = "the receipt is too old: give units back sooner, or raise --receipt-lifetime";
+            return Err(Refusal::new(StatusCode::GONE, text));
         }
         Ok(receipt)
     }
+}
+
+fn forged() -> Refusal {
+    Refusal::bad(
+        "this is not a receipt of this server: it was changed, or another server has issued it, or this one before it was \
+         restarted. To share receipts, start all servers with the same --receipt-key",
+    )
 }
 
 fn parse(id: [u8; TAG], signed: &[u8]) -> Option<(Timestamp, Receipt)> {
@@ -119,12 +112,6 @@ fn parse(id: [u8; TAG], signed: &[u8]) -> Option<(Timestamp, Receipt)> {
     let policies = policies.split('\n').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let decision = Decision::from_bytes(rest)?;
     Some((Timestamp::derived(u64::from_le_bytes(*issued)), Receipt { domain, policies, decision, id }))
-}
-
-impl fmt::Debug for Receipts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipts").field("lifetime", &self.lifetime).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]
@@ -143,6 +130,10 @@ mod tests {
         receipts.issue(now, "d\u{f6}main", ["p", "q"].into_iter(), &decision).unwrap()
     }
 
+    fn status(read: Result<Receipt, Refusal>) -> u16 {
+        read.map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+    }
+
     #[test]
     fn a_receipt_is_read_until_it_is_old() {
         let (receipts, now) = (Receipts::new(KEY, Duration::from_secs(60)), Timestamp::from_secs(1_000));
@@ -153,9 +144,9 @@ mod tests {
             ("d\u{f6}main", vec!["p".to_owned(), "q".to_owned()])
         );
         assert_eq!(receipt.decision.each().len(), 2);
-        let read = |seconds| receipts.read(Timestamp::from_secs(seconds), &text).map(|_| ());
-        assert_eq!((read(1_060), read(1_061), read(940)), (Ok(()), Err(BadReceipt::Old), Ok(())));
-        assert_eq!(read(939), Err(BadReceipt::Old), "issued by a clock that is far ahead");
+        let read = |seconds| status(receipts.read(Timestamp::from_secs(seconds), &text));
+        assert_eq!((read(1_060), read(1_061), read(940)), (200, 410, 200));
+        assert_eq!(read(939), 410, "issued by a clock that is far ahead");
     }
 
     #[test]
@@ -167,14 +158,13 @@ mod tests {
             let mut changed = bytes.clone();
             changed[place] ^= 1;
             let read = receipts.read(now, &URL_SAFE_NO_PAD.encode(&changed));
-            assert_eq!(read.map(|_| ()), Err(BadReceipt::Forged), "{place}");
+            assert_eq!(status(read), 400, "{place}");
         }
         let longer = text.clone() + "AAAA";
         for forged in ["", "a", "===", &text[..text.len() - 4], &longer, &"A".repeat(LONGEST + 1), "\u{e4}"] {
-            assert_eq!(receipts.read(now, forged).map(|_| ()), Err(BadReceipt::Forged));
+            assert_eq!(status(receipts.read(now, forged)), 400);
         }
         let other = Receipts::new(b"another key of thirty-two bytes.", Duration::from_secs(60));
-        assert_eq!(other.read(now, &text).map(|_| ()), Err(BadReceipt::Forged));
-        assert!(!format!("{receipts:?}").contains("0123"));
+        assert_eq!(status(other.read(now, &text)), 400);
     }
 }

@@ -2,62 +2,15 @@
 
 mod support;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use support::{Http, POLICIES};
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimit-server"));
-    // Nothing of the environment of who runs the test.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RATELIMIT_")) {
-        command.env_remove(name);
-    }
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
+use support::process::{Running, command};
+use support::{POLICIES, descriptor, request, should_with};
 
 fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr))
-}
-
-/// A process that is ended when the test ends.
-struct Running(Child, Vec<String>);
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let mut running = Self(command.spawn().unwrap(), Vec::new());
-        let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
-        while let Some(line) = lines.next().transpose().unwrap() {
-            running.1.push(line);
-            if running.1.last().is_some_and(|line| line == "Ctrl-C ends it") {
-                return running;
-            }
-        }
-        let mut error = String::new();
-        running.0.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-        panic!("it did not start: {error}");
-    }
-
-    fn http(&self) -> Http {
-        let address = self.1.iter().find_map(|line| line.strip_prefix("HTTP on ")?.strip_suffix(", try:"));
-        Http::at(address.unwrap().parse().unwrap())
-    }
-
-    fn terminate(&mut self) -> bool {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        self.0.wait().unwrap().success()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]
@@ -139,8 +92,7 @@ async fn options_are_in_the_environment_and_a_signal_ends_it() {
     assert_eq!(http.statuses(1, &json!({ "policy": "user", "key": "7" })).await, [200]);
     assert_eq!(http.statuses(1, &json!({ "limits": "1/day", "key": "7" })).await, [200]);
     assert!(running.terminate(), "it ends without an error");
-    let mut log = String::new();
-    running.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let log = running.log();
     assert!(log.contains("this configuration is in force"), "{log}");
 }
 
@@ -160,9 +112,49 @@ async fn the_log_contains_no_secrets() {
     assert_eq!(http.statuses(4, &body).await, [200, 200, 200, 429]);
     http.post("/v1/check", &json!({ "policy": "address", "key": "a-key-of-a-client" })).await;
     running.terminate();
-    let mut log = String::new();
-    running.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    let log = running.log();
     assert!(!log.contains("a-key-of-a-client") && !log.contains("a-pass-word"), "{log}");
+}
+
+/// What is logged about a request has its identifier, which is the client's if that is good for a log.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_traced_by_their_identifier() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    std::fs::write(&path, POLICIES).unwrap();
+    let mut command = command();
+    command.args(["--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--redis=off", "--log=debug", "--config"]);
+    let mut running = Running::start(command.arg(&path));
+    let (http, body) = (running.http(), json!({ "policy": "user", "key": "a-key-of-a-client" }).to_string());
+    for headers in [&[("x-request-id", "from:http-1")][..], &[], &[("x-request-id", "no good")]] {
+        let response = http.send("POST", "/v1/check", headers, body.clone()).await;
+        assert_eq!(response.status, 200);
+    }
+    let long = "x".repeat(129);
+    assert_eq!(http.send("POST", "/v1/check", &[("x-request-id", &long)], body).await.status, 429);
+    let mut client = tonic::client::Grpc::new(running.channel().await);
+    let mut asked = tonic::Request::new(request("d", vec![descriptor(&[("user", "a-key-of-a-client")])]));
+    asked.metadata_mut().insert("x-request-id", "from:grpc-1".parse().unwrap());
+    should_with(&mut client, asked).await.unwrap();
+    running.terminate();
+    let log = running.log();
+    let decided: Vec<&str> = log.lines().filter(|line| line.contains("decided")).collect();
+    let ids: Vec<&str> = decided.iter().map(|line| id_of(line)).collect();
+    assert_eq!(ids.len(), 5, "{log}");
+    assert_eq!((ids[0], ids[4]), ("from:http-1", "from:grpc-1"), "{log}");
+    for made in &ids[1..4] {
+        assert!(made.len() == 16 && made.bytes().all(|byte| byte.is_ascii_hexdigit()), "{log}");
+    }
+    assert!(ids[1] != ids[2] && ids[2] != ids[3], "{log}");
+    assert!(decided[0].contains("allowed=true") && decided[3].contains("allowed=false"), "{log}");
+    assert!(decided[0].contains("[\"user\"]"), "{log}");
+    assert!(!log.contains("a-key-of-a-client") && !log.contains("no good") && !log.contains("xxx"), "{log}");
+}
+
+/// The identifier in a line of the log.
+fn id_of(line: &str) -> &str {
+    let plain = line.split_once("id=\"").and_then(|(_, rest)| rest.split_once('"'));
+    plain.unwrap_or_else(|| panic!("{line}")).0
 }
 
 #[tokio::test(flavor = "multi_thread")]

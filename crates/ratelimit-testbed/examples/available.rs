@@ -37,6 +37,7 @@ async fn main() {
             "envoy" => testbed.envoy(Envoy { configuration: ENVOY.to_owned() }).await.map(drop),
             "nginx" => testbed.nginx(Nginx { server: "return 204;".to_owned() }).await.map(drop),
             "caddy" => testbed.caddy(Caddy { site: "respond 204".to_owned() }).await.map(drop),
+            "node" => testbed.node().await.map(drop),
             "curl" => testbed.client("curl", "curl").await.map(drop),
             "haproxy" => testbed.client("haproxy", "haproxy").await.map(drop),
             "python3" => testbed.client("python3", "python3").await.map(drop),

@@ -12,14 +12,8 @@ use crate::http::refuses_a_request_without_host;
 use crate::service::{Placement, Recipe, Service};
 use crate::{Server, Testbed, Unavailable};
 
-static RECIPE: Recipe = Recipe {
-    name: "caddy",
-    variable: "RATELIMIT_CADDY_URL",
-    image: "",
-    program: "caddy",
-    package: "caddy",
-    wheel: None,
-};
+static RECIPE: Recipe =
+    Recipe { name: "caddy", variable: "", image: "", program: "caddy", package: "caddy", wheel: None };
 
 /// A Caddy with one site.
 #[derive(Clone, Debug)]

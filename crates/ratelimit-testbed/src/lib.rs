@@ -26,7 +26,8 @@
 //! ```
 //!
 //! Proxies ([`Envoy`], [`Nginx`], [`Caddy`]) and programs under test ([`Application`]) are always private processes, since
-//! each test has a configuration of its own for them. [`Python`] runs clients and services in that language.
+//! each test has a configuration of its own for them. [`Python`] runs clients and services in that language,
+//! [`Testbed::node`] scripts of Node.js.
 //!
 //! # Adding a server
 //! Add a file like `redis.rs`: with a `Recipe` (names, image, program, package), an implementation of `Service` (how to
@@ -57,6 +58,7 @@ mod guardian;
 mod http;
 mod memcached;
 mod nginx;
+mod node;
 mod obtain;
 mod other_versions;
 mod paced;

@@ -12,14 +12,8 @@ use crate::http::refuses_a_request_without_host;
 use crate::service::{Placement, Recipe, Service};
 use crate::{Server, Testbed, Unavailable};
 
-static RECIPE: Recipe = Recipe {
-    name: "nginx",
-    variable: "RATELIMIT_NGINX_URL",
-    image: "",
-    program: "nginx",
-    package: "nginx",
-    wheel: None,
-};
+static RECIPE: Recipe =
+    Recipe { name: "nginx", variable: "", image: "", program: "nginx", package: "nginx", wheel: None };
 
 /// An nginx with one server.
 #[derive(Clone, Debug)]

@@ -12,6 +12,8 @@ use crate::{Settings, Unavailable, Way, environment, package, process, program};
 #[derive(Clone, Debug, Default)]
 pub struct Testbed {
     settings: Settings,
+    /// The variable whose address is not used, because the server has to be started.
+    ignored: Option<&'static str>,
 }
 
 /// The attempts so far, with the reasons why they failed.
@@ -25,7 +27,7 @@ impl Testbed {
 
     /// A testbed with these settings.
     pub fn new(settings: Settings) -> Self {
-        Self { settings }
+        Self { settings, ignored: None }
     }
 
     /// Whether Debian packages may be installed.
@@ -60,12 +62,18 @@ impl Testbed {
     pub(crate) fn starting(&self, recipe: &'static Recipe) -> Self {
         let mut settings = self.settings.clone();
         settings.addresses.remove(recipe.variable);
-        Self::new(settings)
+        Self { settings, ignored: Some(recipe.variable) }
     }
 
     /// The same, starting only processes on this machine.
     pub(crate) fn as_process(&self) -> Self {
-        Self::new(Settings { only: Some(Way::Process), ..self.settings.clone() })
+        let settings = Settings { only: Some(Way::Process), ..self.settings.clone() };
+        Self { settings, ignored: self.ignored }
+    }
+
+    /// Whether an address in the environment would be used.
+    fn may_be_given(&self, recipe: &Recipe) -> bool {
+        !recipe.variable.is_empty() && self.ignored != Some(recipe.variable)
     }
 
     /// Whether the environment names an address.
@@ -89,7 +97,8 @@ impl Testbed {
                 let advice = format!("Start the server there, correct {0}, or unset it.", recipe.variable);
                 return Err(Unavailable { name: recipe.name, tried, advice });
             }
-            None => tried.push((recipe.variable, "not set".to_owned())),
+            None if self.may_be_given(recipe) => tried.push((recipe.variable, "not set".to_owned())),
+            None => {}
         }
         if recipe.image.is_empty() {
             tried.push(("docker", "there is no official image".to_owned()));
@@ -206,13 +215,23 @@ impl Testbed {
     }
 
     fn unavailable(&self, recipe: &'static Recipe, tried: Tried) -> Unavailable {
-        let install = if self.settings.install { "" } else { ", or allow its package (RATELIMIT_INSTALL=1)" };
-        let docker = match cfg!(feature = "docker") && !recipe.image.is_empty() {
-            true => format!(" start a Docker daemon that has {},", recipe.image),
-            false => String::new(),
+        let mut ways = Vec::new();
+        if self.may_be_given(recipe) {
+            ways.push(format!("set an address in {}", recipe.variable));
+        }
+        if cfg!(feature = "docker") && !recipe.image.is_empty() && self.settings.only != Some(Way::Process) {
+            ways.push(format!("start a Docker daemon that has {}", recipe.image));
+        }
+        if recipe.wheel.is_none() {
+            ways.push(format!("install {}", recipe.package));
+        }
+        if !self.settings.install {
+            ways.push(format!("set RATELIMIT_INSTALL=1 to allow {}", recipe.package));
+        }
+        let advice = match &*ways.join(", or ") {
+            "" => format!("Nothing but {} provides it.", recipe.package),
+            ways => format!("{}{}.", ways[..1].to_uppercase(), &ways[1..]),
         };
-        let advice =
-            format!("Set an address in {},{docker} install {}{install}.", recipe.variable, recipe.package);
         Unavailable { name: recipe.name, tried, advice }
     }
 }
@@ -225,6 +244,20 @@ mod tests {
     fn the_advice_names_containers_only_if_this_program_can_start_them() {
         let unavailable = Testbed::default().unavailable(&crate::redis::RECIPE, Vec::new()).to_string();
         assert_eq!(unavailable.contains("Docker daemon"), cfg!(feature = "docker"), "{unavailable}");
+    }
+
+    /// A server that is always started, because a test needs it in a certain way, is not looked for in the environment.
+    #[tokio::test]
+    async fn only_variables_that_have_an_effect_are_named() {
+        let testbed = Testbed::default();
+        let unavailable = |testbed: &Testbed, recipe| testbed.unavailable(recipe, Vec::new()).to_string();
+        let redis = &crate::redis::RECIPE;
+        assert!(unavailable(&testbed, redis).contains("RATELIMIT_REDIS_URL"));
+        assert!(!unavailable(&testbed.starting(redis), redis).contains("RATELIMIT_REDIS_URL"));
+        let envoy = testbed.envoy(crate::Envoy { configuration: String::new() }).await;
+        // Where it has been fetched before, it is the configuration that fails.
+        let envoy = envoy.expect_err("it has no configuration").to_string();
+        assert!(!envoy.contains("_URL"), "{envoy}");
     }
 
     #[tokio::test]

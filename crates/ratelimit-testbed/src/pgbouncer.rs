@@ -14,7 +14,7 @@ use crate::{Testbed, Unavailable};
 
 static RECIPE: Recipe = Recipe {
     name: "pgbouncer",
-    variable: "RATELIMIT_PGBOUNCER_URL",
+    variable: "",
     image: "pgbouncer",
     program: "pgbouncer",
     package: "pgbouncer",

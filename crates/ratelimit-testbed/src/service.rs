@@ -14,7 +14,7 @@ use crate::wheel::Wheel;
 pub(crate) struct Recipe {
     /// In messages, on command lines and in `Settings::images`.
     pub(crate) name: &'static str,
-    /// The variable with its address; several addresses are separated by commas.
+    /// The variable with its address; several addresses are separated by commas. Empty if it is always started.
     pub(crate) variable: &'static str,
     /// The official image; empty if there is none.
     pub(crate) image: &'static str,

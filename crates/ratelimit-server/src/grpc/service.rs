@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, StatusCode};
 use ratelimit_core::LimitStatus;
 use ratelimit_tower::Answered;
 use tonic::{Request, Response, Status};
@@ -14,9 +14,10 @@ use super::envoy::service::ratelimit::v3::rate_limit_response::{Code, Descriptor
 use super::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use super::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::units;
-use crate::checks::{Checks, Domain, Refusal};
+use crate::checks::{Checks, Domain};
 use crate::descriptors::{Descriptor, Matched};
 use crate::metrics;
+use crate::refusal::Refusal;
 
 /// Answers Envoy.
 pub(super) struct Service {
@@ -32,14 +33,11 @@ impl RateLimitService for Service {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let request = request.into_inner();
-        let Some(domain) = self.checks.domain(Some(&request.domain)) else {
+        let domain = self.checks.domain(Some(&request.domain));
+        let Some(domain) = domain.filter(|domain| domain.rules().is_some()) else {
             metrics::unmatched("domain", 1);
             return Ok(Response::new(admitted(request.descriptors.len())));
         };
-        if domain.rules().is_none() {
-            metrics::unmatched("domain", 1);
-            return Ok(Response::new(admitted(request.descriptors.len())));
-        }
         self.decide(&domain, &request).await.map(Response::new).map_err(|refusal| status(&refusal))
     }
 }
@@ -87,7 +85,7 @@ impl Service {
     fn read<'d>(&self, descriptor: &'d RateLimitDescriptor, hits: u32) -> Result<Descriptor<'d>, Refusal> {
         let cost = descriptor.hits_addend.unwrap_or(u64::from(hits.max(1)));
         let wanted = descriptor.limit.as_ref().filter(|_| self.checks.allow_limits);
-        let instead = wanted.map(units::limit_of).transpose().map_err(Refusal::Bad)?;
+        let instead = wanted.map(units::limit_of).transpose().map_err(Refusal::bad)?;
         let entries =
             descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect();
         Ok(Descriptor { entries, cost, instead })
@@ -141,12 +139,9 @@ fn header(name: &HeaderName, value: &[u8]) -> HeaderValue {
 
 /// Envoy then does what its `failure_mode_deny` says.
 fn status(refusal: &Refusal) -> Status {
-    let text = refusal.to_string();
-    match refusal {
-        Refusal::Store(_) => Status::unavailable(text),
-        Refusal::Bad(_) | Refusal::Unknown(_) | Refusal::Used | Refusal::Old(_) => {
-            metrics::bad_request("grpc");
-            Status::invalid_argument(text)
-        }
+    if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+        return Status::unavailable(refusal.to_string());
     }
+    metrics::bad_request("grpc");
+    Status::invalid_argument(refusal.to_string())
 }

@@ -1,6 +1,6 @@
 //! The units of Envoy's limits: seconds, minutes, and so on.
 
-use std::time::Duration;
+use std::str::FromStr as _;
 
 use ratelimit_core::{Alignment, Limit};
 
@@ -45,21 +45,17 @@ fn calendar_unit(text: &str) -> Option<Unit> {
 
 /// The limit that a descriptor asks for.
 pub(crate) fn limit_of(wanted: &RateLimitOverride) -> Result<Limit, String> {
-    let quota = u64::from(wanted.requests_per_unit);
-    let seconds = match wanted.unit() {
-        RateLimitUnit::Second => 1,
-        RateLimitUnit::Minute => 60,
-        RateLimitUnit::Hour => 3_600,
-        RateLimitUnit::Day => DAY,
-        RateLimitUnit::Month => return format!("{quota}/month").parse().map_err(text),
-        RateLimitUnit::Year => return format!("{quota}/year").parse().map_err(text),
+    let period = match wanted.unit() {
+        RateLimitUnit::Second => "s",
+        RateLimitUnit::Minute => "min",
+        RateLimitUnit::Hour => "h",
+        RateLimitUnit::Day => "24h",
+        RateLimitUnit::Month => "month",
+        RateLimitUnit::Year => "year",
         RateLimitUnit::Unknown => return Err("the unit of the descriptor's limit is unknown".to_owned()),
     };
-    Limit::sliding_window(quota, Duration::from_secs(seconds)).build().map_err(text)
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+    let limit = Limit::from_str(&format!("{}/{period}", wanted.requests_per_unit));
+    limit.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

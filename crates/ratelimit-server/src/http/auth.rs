@@ -1,15 +1,16 @@
 //! `/v1/auth`: the subrequest of a gateway, which asks whether the request that it has received may pass.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use axum::extract::{Query, Request, State};
-use axum::response::Response;
-use http::{HeaderMap, Method, StatusCode, Uri};
-use ratelimit_tower::Head;
+use axum::extract::Query;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
+use ratelimit_tower::{Head, PeerAddress};
 use serde::Deserialize;
 
-use super::body::{respond, status};
-use crate::checks::{Checks, Refusal};
+use super::body::{Response, status};
+use crate::checks::Checks;
+use crate::refusal::Refusal;
 
 /// What nginx, Traefik and Caddy say about the original request, in the order in which they are believed.
 const METHODS: [&str; 2] = ["x-original-method", "x-forwarded-method"];
@@ -25,35 +26,29 @@ pub(crate) struct Options {
     domain: Option<String>,
 }
 
+/// Decides about the request that a subrequest of this peer asks about.
 pub(crate) async fn auth(
-    State(checks): State<Arc<Checks>>,
-    options: Result<Query<Options>, axum::extract::rejection::QueryRejection>,
-    request: Request,
-) -> Response {
-    let options = options.map_err(|error| Refusal::Bad(format!("the query: {error}")));
-    respond(match options {
-        Ok(Query(options)) => decide(&checks, &options, request).await,
-        Err(refusal) => Err(refusal),
-    })
-}
-
-async fn decide(checks: &Checks, options: &Options, request: Request) -> Result<Response, Refusal> {
+    checks: &Checks,
+    request: Request<Incoming>,
+    peer: IpAddr,
+) -> Result<Response, Refusal> {
+    let options = Query::<Options>::try_from_uri(request.uri());
+    let Query(options) = options.map_err(|error| Refusal::bad(format!("the query: {error}")))?;
     let refused = match options.status {
         None | Some(429) => StatusCode::TOO_MANY_REQUESTS,
         Some(401) => StatusCode::UNAUTHORIZED,
         Some(403) => StatusCode::FORBIDDEN,
-        Some(_) => return Err(Refusal::Bad("status: it is 401, 403 or 429".to_owned())),
+        Some(_) => return Err(Refusal::bad("status: it is 401, 403 or 429")),
     };
     let domain = checks.known_domain(options.domain.as_deref())?;
     let (mut parts, _) = request.into_parts();
+    parts.extensions.insert(PeerAddress(peer));
     parts.method = original(&parts.headers, &METHODS, Method::from_bytes)?.unwrap_or(Method::GET);
     parts.uri = original(&parts.headers, &TARGETS, |target| Uri::try_from(target))?
         .unwrap_or_else(|| Uri::from_static("/"));
     if let Some(plan) = &options.plan {
         let plan = domain.known_rules()?.config.plan(plan);
-        parts
-            .extensions
-            .insert(plan.ok_or_else(|| Refusal::Unknown("the file has no such plan".to_owned()))?);
+        parts.extensions.insert(plan.ok_or_else(|| Refusal::unknown("the file has no such plan"))?);
     }
     let original = Request::from_parts(parts, ());
     let question = domain.by_head(&Head::of(&original))?;
@@ -79,8 +74,8 @@ fn original<T, E>(
     let mut values = headers.get_all(*name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => {
-            read(value.as_bytes()).map(Some).map_err(|_| Refusal::Bad(format!("{name}: it is not valid")))
+            read(value.as_bytes()).map(Some).map_err(|_| Refusal::bad(format!("{name}: it is not valid")))
         }
-        _ => Err(Refusal::Bad(format!("{name}: the subrequest has it more than once"))),
+        _ => Err(Refusal::bad(format!("{name}: the subrequest has it more than once"))),
     }
 }

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
+use http_body_util::Full;
 use ratelimit_core::Decision;
 use ratelimit_tower::{Answered, Reason};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::checks::{Asking, Checks, Domain, Question, Refusal};
+use crate::checks::{Asking, Checks, Domain};
 use crate::descriptors::{Descriptor, Matched};
 use crate::metrics;
+use crate::refusal::Refusal;
 
 /// A question: under a policy, by descriptors, or under limits of its own.
 #[derive(Debug, Deserialize)]
@@ -58,7 +59,7 @@ pub(crate) struct Receipt {
 }
 
 /// The answer to a question.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     allowed: bool,
     /// Whether the store was away, and this server decided by itself.
@@ -82,13 +83,13 @@ pub(crate) struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) receipt: Option<String>,
+    receipt: Option<String>,
 }
 
 impl Check {
     /// What to decide.
     pub(crate) fn question(&self, checks: &Checks, domain: &Domain) -> Asking {
-        let wrong = |text: &str| Err(Refusal::Bad(text.to_owned()));
+        let wrong = |text: &str| Err(Refusal::bad(text));
         if self.plan.is_some() && self.policy.is_none() {
             return wrong("plan: it chooses the limits of a policy; add policy");
         }
@@ -132,38 +133,21 @@ impl Key {
 }
 
 impl Answer {
-    /// The answer to a question, without its receipt.
-    pub(crate) fn of(answered: &Answered<'_>) -> Self {
-        let of_decision = answered.decision().map(Self::of_decision).unwrap_or_default();
-        let delay = answered.delay();
+    /// The answer to a question, with its receipt if there is one.
+    pub(crate) fn of(answered: &Answered<'_>, receipt: Option<String>) -> Self {
+        let (decision, delay) = (answered.decision(), answered.delay());
         Self {
             allowed: answered.allowed(),
+            degraded: decision.is_some_and(Decision::degraded),
+            limit: decision.map(Decision::limit),
+            remaining: decision.map(Decision::remaining),
+            reset_after_ms: decision.map(|decision| millis(decision.reset_after())),
             retry_after_ms: answered.retry_after().map(millis),
             delay_ms: (!delay.is_zero()).then(|| millis(delay)),
             violated_policies: answered.violated_policies().map(str::to_owned).collect(),
             detail: answered.in_words(),
-            ..of_decision
+            receipt,
         }
-    }
-
-    fn of_decision(decision: &Decision<'_>) -> Self {
-        Self {
-            degraded: decision.degraded(),
-            limit: Some(decision.limit()),
-            remaining: Some(decision.remaining()),
-            reset_after_ms: Some(millis(decision.reset_after())),
-            ..Self::default()
-        }
-    }
-
-    /// The answer to a question that was decided in this way, with its receipt.
-    pub(crate) fn with_receipt(
-        checks: &Checks,
-        domain: &Domain,
-        question: &Question,
-        answered: &Answered<'_>,
-    ) -> Self {
-        Self { receipt: checks.receipt(domain, question, answered), ..Self::of(answered) }
     }
 }
 
@@ -177,35 +161,29 @@ pub(crate) fn status(answered: &Answered<'_>) -> StatusCode {
     answered.reason().map_or(StatusCode::OK, Reason::status)
 }
 
-/// The status of what cannot be answered.
-pub(crate) fn status_of(refusal: &Refusal) -> StatusCode {
-    match refusal {
-        Refusal::Bad(_) => StatusCode::BAD_REQUEST,
-        Refusal::Unknown(_) => StatusCode::NOT_FOUND,
-        Refusal::Used => StatusCode::CONFLICT,
-        Refusal::Old(_) => StatusCode::GONE,
-        Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-    }
-}
+/// A response; all bodies are complete.
+pub(crate) type Response = http::Response<Full<Bytes>>;
 
 /// A response of JSON.
 pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(value).unwrap_or_default();
-    let mut response = Response::new(Body::from(body));
+    // Most answers are no longer.
+    let mut body = Vec::with_capacity(512);
+    let _ = serde_json::to_writer(&mut body, value);
+    response(status, "application/json", body)
+}
+
+/// A response of this type.
+pub(crate) fn response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// The response, or that of an error.
-pub(crate) fn respond(answer: Result<Response, Refusal>) -> Response {
-    answer.unwrap_or_else(|refusal| error(status_of(&refusal), &refusal.to_string()))
-}
-
-/// The response for what cannot be answered.
-pub(crate) fn error(status: StatusCode, text: &str) -> Response {
-    if status.is_client_error() {
+/// The response for what is not answered.
+pub(crate) fn refuse(refusal: &Refusal) -> Response {
+    if refusal.status.is_client_error() {
         metrics::bad_request("http");
     }
-    json_response(status, &json!({ "error": text }))
+    json_response(refusal.status, &json!({ "error": refusal.to_string() }))
 }

@@ -4,4 +4,4 @@ mod auth;
 mod body;
 mod routes;
 
-pub(crate) use routes::{admin, router};
+pub(crate) use routes::Door;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ratelimit_tower::Answered;
 
-use super::throttle::{Numbers, Throttle, number, numbers};
-use crate::checks::{Checks, Refusal};
+use super::throttle::{self, Numbers, number, numbers};
+use crate::checks::Checks;
 use crate::metrics;
+use crate::refusal::Refusal;
 
 /// The commands, as `COMMAND` lists them: name, arguments with the name (at least that many if negative), the place of the key.
 const COMMANDS: [(&str, i64, i64); 10] = [
@@ -100,7 +101,7 @@ impl Session {
         let usage = "usage: CL.THROTTLE key max_burst count period [quantity]";
         let (key, rest) = arguments.split_first().ok_or(usage)?;
         let domain = self.checks.known_domain(None).map_err(|refusal| refusal.to_string())?;
-        Throttle::parse(rest)?.decide(domain.checker.limiter(), key).await
+        throttle::decide(domain.checker.limiter(), key, rest).await
     }
 
     async fn check(&self, arguments: &[&[u8]]) -> Result<Numbers, String> {
@@ -124,18 +125,15 @@ impl Session {
             Some(&b"3") => self.is_version_3 = true,
             Some(_) => return out.extend(b"-NOPROTO unsupported protocol version\r\n"),
         }
-        let fields: [(&str, &str); 3] =
-            [("server", "ratelimit"), ("version", env!("CARGO_PKG_VERSION")), ("mode", "standalone")];
-        // The protocol's version and the role are added.
-        out.extend(if self.is_version_3 { b"%5\r\n" } else { &b"*10\r\n"[..] });
-        for (name, value) in fields {
-            bulk(out, name.as_bytes());
-            bulk(out, value.as_bytes());
-        }
-        bulk(out, b"proto");
-        out.extend(if self.is_version_3 { b":3\r\n" } else { b":2\r\n" });
-        bulk(out, b"role");
-        bulk(out, b"master");
+        let (head, version) = if self.is_version_3 { ("%5", ":3\r\n") } else { ("*10", ":2\r\n") };
+        let _ = write!(out, "{head}\r\n");
+        let texts = concat!(
+            "server ratelimit mode standalone role master version ",
+            env!("CARGO_PKG_VERSION"),
+            " proto"
+        );
+        texts.split(' ').for_each(|text| bulk(out, text.as_bytes()));
+        out.extend(version.as_bytes());
     }
 }
 
@@ -182,7 +180,6 @@ fn bulk(out: &mut Vec<u8>, text: &[u8]) {
 /// An error, in one line.
 pub(crate) fn error(out: &mut Vec<u8>, text: &str) {
     metrics::bad_request("redis");
-    let line: String =
-        text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    let line = text.replace(char::is_control, " ");
     let _ = write!(out, "-ERR {line}\r\n");
 }

@@ -6,18 +6,26 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::commands::{Session, error};
 use super::request::{LONGEST, split_off};
 use crate::checks::Checks;
-use crate::listen::{Connection, Ending};
+use crate::listen::{Bounds, Connection, Ending, accept};
 
 /// How many requests are answered before their answers are sent. A client that reads no answers is not answered further.
 const TOGETHER: usize = 128;
 
+/// Answers until the server ends.
+pub(crate) async fn listen(listener: TcpListener, checks: Arc<Checks>, bounds: Bounds, ending: Ending) {
+    let (of_end, idle) = (ending.clone(), bounds.idle);
+    let each = move |stream, _| serve(stream, checks.clone(), idle, of_end.clone());
+    accept(listener, bounds, ending, each).await;
+}
+
 /// Answers until the client leaves, is silent for too long, sends what is no request, or the server ends.
-pub(crate) async fn serve(mut stream: Connection, checks: Arc<Checks>, idle: Duration, mut ending: Ending) {
+async fn serve(mut stream: Connection, checks: Arc<Checks>, idle: Duration, mut ending: Ending) {
     let mut session = Session::new(checks);
     let (mut input, mut output) = (BytesMut::new(), Vec::new());
     loop {

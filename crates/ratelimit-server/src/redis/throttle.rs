@@ -10,49 +10,29 @@ use crate::checks::throttled_key;
 /// and when the limit is as good as new, both in seconds, rounded up.
 pub(crate) type Numbers = [i64; 5];
 
-/// The arguments after the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Throttle {
-    pub(crate) max_burst: u64,
-    pub(crate) count: u64,
-    pub(crate) period: u64,
-    pub(crate) quantity: u64,
+/// Reads the arguments after the key: the limit, and the quantity.
+pub(crate) fn parse(arguments: &[&[u8]]) -> Result<(Limit, u64), String> {
+    let (max_burst, count, period, quantity) = match *arguments {
+        [max_burst, count, period] => (max_burst, count, period, &b"1"[..]),
+        [max_burst, count, period, quantity] => (max_burst, count, period, quantity),
+        _ => return Err("usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
+    };
+    let burst = number("max_burst", max_burst)?.saturating_add(1);
+    let (count, period) = (number("count", count)?, Duration::from_secs(number("period", period)?));
+    let limit = Limit::token_bucket(count, period).burst(burst).build().map_err(|error| error.to_string())?;
+    Ok((limit, number("quantity", quantity)?))
 }
 
-impl Throttle {
-    /// Reads the arguments after the key.
-    pub(crate) fn parse(arguments: &[&[u8]]) -> Result<Self, String> {
-        let (max_burst, count, period, quantity) = match *arguments {
-            [max_burst, count, period] => (max_burst, count, period, &b"1"[..]),
-            [max_burst, count, period, quantity] => (max_burst, count, period, quantity),
-            _ => return Err("usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
-        };
-        Ok(Self {
-            max_burst: number("max_burst", max_burst)?,
-            count: number("count", count)?,
-            period: number("period", period)?,
-            quantity: number("quantity", quantity)?,
-        })
-    }
-
-    fn limit(&self) -> Result<Limit, String> {
-        let period = Duration::from_secs(self.period);
-        let burst = self.max_burst.saturating_add(1);
-        Limit::token_bucket(self.count, period).burst(burst).build().map_err(|error| error.to_string())
-    }
-
-    /// Decides, and charges what is admitted.
-    pub(crate) async fn decide<S: CounterStore, C: Clock>(
-        &self,
-        limiter: &RateLimiter<S, C>,
-        key: &[u8],
-    ) -> Result<Numbers, String> {
-        let limit = self.limit()?.into();
-        let key = throttled_key(key);
-        let request = Request::new(&key).cost(self.quantity).limits(&limit);
-        let decision = limiter.check(request).await.map_err(|error| error.to_string())?;
-        Ok(numbers(&decision))
-    }
+/// Decides, and charges what is admitted.
+pub(crate) async fn decide<S: CounterStore, C: Clock>(
+    limiter: &RateLimiter<S, C>,
+    key: &[u8],
+    arguments: &[&[u8]],
+) -> Result<Numbers, String> {
+    let (limit, quantity) = parse(arguments)?;
+    let (key, limit) = (throttled_key(key), limit.into());
+    let request = Request::new(&key).cost(quantity).limits(&limit);
+    Ok(numbers(&limiter.check(request).await.map_err(|error| error.to_string())?))
 }
 
 /// A whole number that is not negative.
@@ -98,7 +78,7 @@ mod tests {
             clock.set(Timestamp::from_millis(1_700_000_000_000 + millis));
             let quantity = quantity.to_string();
             let arguments = [&arguments[..], &[quantity.as_bytes()]].concat();
-            let numbers = Throttle::parse(&arguments).unwrap().decide(&limiter, b"user123").await;
+            let numbers = decide(&limiter, b"user123", &arguments).await;
             assert_eq!(numbers.as_ref(), Ok(expected), "row {row}");
         }
     }
@@ -146,12 +126,12 @@ mod tests {
             &[b"1", b"2", b"\xff"],
             &[b"", b"2", b"3"],
         ] {
-            assert!(Throttle::parse(arguments).is_err(), "{arguments:?}");
+            assert!(parse(arguments).is_err(), "{arguments:?}");
         }
         let largest = u64::MAX.to_string();
         for (count, period) in [("0", "60"), ("1", "0"), (&*largest, "60"), ("1", &largest)] {
-            let throttle = Throttle::parse(&[b"1", count.as_bytes(), period.as_bytes()]).unwrap();
-            assert!(throttle.limit().is_err(), "{count} in {period}");
+            let read = parse(&[b"1", count.as_bytes(), period.as_bytes()]);
+            assert!(read.is_err_and(|error| !error.contains("whole number")), "{count} in {period}");
         }
     }
 }

@@ -6,6 +6,7 @@ mod surroundings;
 mod envoy;
 mod fastapi;
 mod gateways;
+mod node;
 mod python;
 mod redis_cli;
 

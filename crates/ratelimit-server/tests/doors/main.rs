@@ -5,6 +5,7 @@ mod support;
 
 mod bad_input;
 mod domains;
+mod each_door;
 mod grpc;
 mod http;
 mod openapi;
@@ -13,3 +14,4 @@ mod redis;
 mod reload;
 mod same_decisions;
 mod tls;
+mod worked_examples;

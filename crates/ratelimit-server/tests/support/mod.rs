@@ -1,6 +1,8 @@
 //! A server in this process, and clients for its doors.
 #![allow(dead_code)] // each test program uses its part
 
+pub(crate) mod process;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -263,9 +265,17 @@ pub(crate) async fn should(
     client: &mut Grpc<Channel>,
     request: RateLimitRequest,
 ) -> Result<RateLimitResponse, tonic::Code> {
+    should_with(client, tonic::Request::new(request)).await
+}
+
+/// The same, for a request with metadata.
+pub(crate) async fn should_with(
+    client: &mut Grpc<Channel>,
+    request: tonic::Request<RateLimitRequest>,
+) -> Result<RateLimitResponse, tonic::Code> {
     client.ready().await.unwrap();
     let path = PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
-    let answer = client.unary(tonic::Request::new(request), path, ProstCodec::default()).await;
+    let answer = client.unary(request, path, ProstCodec::default()).await;
     answer.map(tonic::Response::into_inner).map_err(|status| status.code())
 }
 
