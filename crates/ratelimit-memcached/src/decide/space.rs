@@ -9,14 +9,14 @@ use ratelimit_core::store::{MeterId, Mode};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use crate::claims::{MeterLocation, OwnedClaim, OwnedClaims};
 use crate::config::MemcachedConfig;
+use crate::decide::claims::{MeterLocation, OwnedClaim, OwnedClaims};
+use crate::decide::hints::Hints;
+use crate::decide::optimistic::is_optimistic;
 use crate::error;
-use crate::hints::Hints;
-use crate::keys::{OFFSET, name_of, stable_hash};
-use crate::lifetime::Lifetimes;
-use crate::optimistic::is_optimistic;
 use crate::servers::Servers;
+use crate::wire::keys::{OFFSET, name_of, stable_hash};
+use crate::wire::lifetime::Lifetimes;
 
 /// The number of locks for bucket and log meters.
 const STRIPES: usize = 1_024;
