@@ -8,6 +8,7 @@ use crate::decision::{Parts, ShortKey};
 use crate::{Clock, Decision, Limit, Meter, MeterId, Mode, SyncCounterStore, Time, Timestamp};
 
 /// The only claim of a request.
+#[derive(Clone, Copy)]
 pub(super) struct Only<'k, 'l> {
     key: &'k [u8],
     short_key: ShortKey,
