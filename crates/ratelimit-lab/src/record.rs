@@ -118,6 +118,11 @@ impl Record {
         self.places.resize(fields, None);
     }
 
+    /// The number of fields that are read of this line.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Sets a field, unless it is set already.
     pub fn set(&mut self, index: usize, value: &[u8]) {
         self.set_with(index, |text| text.extend_from_slice(value));

@@ -57,43 +57,50 @@ impl Limited {
         Ok(())
     }
 
+    /// Decides a request at this time that takes this long.
     #[inline]
-    fn decide(&self, key: &[u8], cost: u64) -> anyhow::Result<Decided> {
-        let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
-        Ok(decided(&decision))
-    }
-
-    /// The same with a concurrency limit, of a request that takes this long.
-    fn decide_and_hold(
+    fn decide(
         &mut self,
         key: &[u8],
         cost: u64,
         now: Timestamp,
         duration: Duration,
     ) -> anyhow::Result<Decided> {
-        self.end_until(now)?;
+        if self.holds {
+            self.end_until(now)?;
+        }
         let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
-        let mut decided = decided(&decision);
+        let delay = decision.delay();
+        let decided = Decided {
+            is_admitted: decision.allowed(),
+            wait: decision.retry_after(),
+            is_delayed: !delay.is_zero(),
+            delay,
+            ..Decided::default()
+        };
+        match self.holds {
+            true => Ok(Self::hold(&mut self.held, self.renewal, &decision, decided, (now, duration))),
+            false => Ok(decided),
+        }
+    }
+
+    /// Keeps what an admitted request holds.
+    #[cold]
+    fn hold(
+        held: &mut Ends<(Decision<'static>, Timestamp)>,
+        renewal: Duration,
+        decision: &Decision<'_>,
+        decided: Decided,
+        (now, duration): (Timestamp, Duration),
+    ) -> Decided {
         if decided.is_admitted {
-            let (decision, end) = (decision.into_owned(), now + decided.delay + duration);
-            self.held.add(end.min(now + self.renewal), (decision, end));
+            let end = now + decided.delay + duration;
+            held.add(end.min(now + renewal), (decision.clone().into_owned(), end));
         } else if decision.decided_by().rule().algorithm() == Algorithm::Concurrency {
             // Nobody knows when a request ends that has units which another one needs.
-            (decided.wait, decided.refused_otherwise) = (None, true);
+            return Decided { wait: None, refused_otherwise: true, ..decided };
         }
-        Ok(decided)
-    }
-}
-
-#[inline]
-fn decided(decision: &Decision<'_>) -> Decided {
-    let delay = decision.delay();
-    Decided {
-        is_admitted: decision.allowed(),
-        wait: decision.retry_after(),
-        is_delayed: !delay.is_zero(),
-        delay,
-        ..Decided::default()
+        decided
     }
 }
 
@@ -126,8 +133,7 @@ impl Decider {
         http: Option<HttpRequest>,
     ) -> anyhow::Result<Decided> {
         match (self, http) {
-            (Self::Limiter(limited), _) if limited.holds => limited.decide_and_hold(key, cost, now, duration),
-            (Self::Limiter(limited), _) => limited.decide(key, cost),
+            (Self::Limiter(limited), _) => limited.decide(key, cost, now, duration),
             (Self::Layer(layer), Some(http)) => layer.decide(http, now, duration),
             (Self::Layer(_), None) => anyhow::bail!("policies need the whole request"),
         }

@@ -291,7 +291,7 @@ impl Engine {
         let cost = cost.unwrap_or(1);
         // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
-        let place = self.who.as_mut().filter(|_| record.is_whole).map(|who| who.keep(record));
+        let place = self.who.as_mut().filter(|_| record.is_whole).and_then(|who| who.keep(record));
         let (time, duration) = match &mut self.durations {
             Some(durations) => durations.of(record),
             None => (record.time, 0),

@@ -85,7 +85,7 @@ pub struct KeyOutcome {
 /// What most of the refused requests of a key have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mostly {
-    /// As printable text, as a [key](KeyOutcome::key); at most the first 256 bytes.
+    /// As printable text, as a [key](KeyOutcome::key); at most the first 255 bytes.
     pub value: String,
     /// How many of these refused requests have it, at least.
     pub refused: u64,

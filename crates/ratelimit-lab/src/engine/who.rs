@@ -29,7 +29,7 @@ impl Who {
     }
 
     /// Keeps what a request has until it is decided.
-    pub(super) fn keep(&mut self, record: &Record) -> Place {
+    pub(super) fn keep(&mut self, record: &Record) -> Option<Place> {
         self.waiting.add(self.indices.map(|index| record.get(index).unwrap_or_default()))
     }
 

@@ -84,7 +84,7 @@ pub(super) fn parse(
             set_places(places, rest, wanted, record);
         }
     }
-    for (index, field) in wanted.fields().iter().enumerate() {
+    for (index, field) in wanted.fields().iter().enumerate().take(record.len()) {
         let value = match field {
             Field::Ip => front.host,
             Field::User => front.user,

@@ -65,7 +65,7 @@ pub(super) fn parse(
     let fields =
         parse.and_then(|parse| parse(Rest(line))).ok_or("it is not of the format of the other lines")?;
     record.time = times.of_server(fields.time).ok_or_else(|| times.reason(fields.time))?;
-    for (index, field) in wanted.fields().iter().enumerate() {
+    for (index, field) in wanted.fields().iter().enumerate().take(record.len()) {
         let value = match field {
             Field::Ip => fields.client,
             Field::User => fields.user,
