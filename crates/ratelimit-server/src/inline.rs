@@ -1,6 +1,6 @@
 //! Answers the requests of a connection on the connection's own task.
 //!
-//! A task for each request of HTTP/2 would cost more than its check, and wake the connection for each answer by itself.
+//! With a task for each request of HTTP/2, each answer would wake the connection by itself.
 
 use std::future::poll_fn;
 use std::pin::pin;
