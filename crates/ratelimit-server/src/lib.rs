@@ -17,7 +17,6 @@ mod descriptors;
 mod entries;
 pub mod grpc;
 mod http;
-mod inline;
 mod life;
 mod listen;
 mod metrics;

@@ -13,7 +13,7 @@ use futures_util::FutureExt as _;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +25,6 @@ use tokio_rustls::TlsAcceptor;
 use tracing::Instrument as _;
 
 use crate::args::Listen;
-use crate::inline::{self, Inline};
 use crate::trace;
 
 /// How long to wait after the system refused a connection, as it does without free file descriptors.
@@ -169,24 +168,21 @@ pub(crate) async fn serve_http<F, B>(
                 let span = trace::request(request.headers());
                 answer(request, peer.ip()).map(Ok::<_, Infallible>).instrument(span)
             });
-            inline::run(|inline| async move {
-                let builder = builder(inline, idle);
-                let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-                // Errors of a connection are the client's.
-                tokio::select! {
-                    _ = connection.as_mut() => return,
-                    () = ending.begins() => connection.as_mut().graceful_shutdown(),
-                }
-                let _ = connection.await;
-            })
-            .await;
+            let builder = builder(idle);
+            let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+            // Errors of a connection are the client's.
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = ending.begins() => connection.as_mut().graceful_shutdown(),
+            }
+            let _ = connection.await;
         }
     })
     .await;
 }
 
-fn builder(inline: Inline, idle: Duration) -> auto::Builder<Inline> {
-    let mut builder = auto::Builder::new(inline);
+fn builder(idle: Duration) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
