@@ -34,7 +34,8 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
         let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).collect();
-        let decide = |request: &Request<'k, 'l>| now_or_error(self.decide(request, now, Mode::Charge))?;
+        let decide =
+            |request: &Request<'k, 'l>| self.decide_all_now(request, now, Mode::Charge, Refusals::Ignore);
         let mut decisions: Vec<_> = requests.iter().map(decide).collect();
         for (request, decision) in requests.iter().zip(&mut decisions) {
             if let Ok(decision) = decision {

@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::target::{path, split_request, value_of};
+use super::target::{set_request, value_of};
 use super::time::Times;
 use crate::address::address;
 use crate::field::Field;
@@ -122,15 +122,7 @@ pub(super) fn parse(
     }
     // Without a space, it is hardly the first line of a request.
     if let Some(request) = request.filter(|request| request.contains(&b' ')) {
-        let (method, target) = split_request(request);
-        for (index, field) in wanted.fields().iter().enumerate() {
-            match field {
-                _ if wanted.only_name(field).is_some() => {}
-                Field::Method => record.set(index, method),
-                Field::Path => record.set(index, path(target)),
-                _ => {}
-            }
-        }
+        set_request(record, wanted, request);
     }
     let time = record.get(Wanted::TIME).ok_or_else(|| match wanted.fields().first() {
         Some(Field::Time) => "there is no time; name its field with --time-field",

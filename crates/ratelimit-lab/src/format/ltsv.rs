@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use memchr::memchr;
 use smallvec::SmallVec;
 
-use super::target::{path, set_column, split_request};
+use super::target::{set_column, set_request};
 use super::time::Times;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -66,15 +66,14 @@ impl Labels {
                 }
             }
         }
-        let request = found.pop().flatten().map(|(_, request)| split_request(request));
-        for (index, (field, value)) in wanted.fields().iter().zip(found).enumerate() {
-            match (value, request, field) {
-                (Some((_, value)), ..) => set_column(record, wanted, index, value),
-                (None, ..) if wanted.only_name(field).is_some() => {}
-                (None, Some((method, _)), Field::Method) => record.set(index, method),
-                (None, Some((_, target)), Field::Path) => record.set(index, path(target)),
-                _ => {}
+        let request = found.pop().flatten();
+        for (index, value) in found.into_iter().enumerate() {
+            if let Some((_, value)) = value {
+                set_column(record, wanted, index, value);
             }
+        }
+        if let Some((_, request)) = request {
+            set_request(record, wanted, request);
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time; name its label with --time-field")?;
         record.time = times.any(time).ok_or_else(|| times.reason(time))?;

@@ -4,9 +4,8 @@ use std::str::FromStr;
 
 use regex::bytes::{CaptureLocations, Regex};
 
-use super::target::{path, set_column, split_request};
+use super::target::{set_column, set_request};
 use super::time::Times;
-use crate::field::Field;
 use crate::record::{Record, Wanted};
 
 /// A regular expression whose named groups are the fields of a line, parsed from text such as
@@ -86,15 +85,7 @@ impl Groups {
             }
         }
         if let Some(request) = self.request.and_then(value) {
-            let (method, target) = split_request(request);
-            for (index, field) in wanted.fields().iter().enumerate() {
-                match field {
-                    _ if wanted.only_name(field).is_some() => {}
-                    Field::Method => record.set(index, method),
-                    Field::Path => record.set(index, path(target)),
-                    _ => {}
-                }
-            }
+            set_request(record, wanted, request);
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time")?;
         record.time = times.any(time).ok_or_else(|| times.reason(time))?;

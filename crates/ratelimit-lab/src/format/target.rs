@@ -35,6 +35,19 @@ pub(super) fn set_column(record: &mut Record, wanted: &Wanted, index: usize, val
     record.set(index, value);
 }
 
+/// Sets the method and the path by the first line of a request, unless they are set already or have other fields of their own.
+pub(super) fn set_request(record: &mut Record, wanted: &Wanted, request: &[u8]) {
+    let (method, target) = split_request(request);
+    for (index, field) in wanted.fields().iter().enumerate() {
+        match field {
+            _ if wanted.only_name(field).is_some() => {}
+            Field::Method => record.set(index, method),
+            Field::Path => record.set(index, path(target)),
+            _ => {}
+        }
+    }
+}
+
 fn is_first_line(value: &[u8]) -> bool {
     memrchr(b' ', value).is_some_and(|at| value[at + 1..].starts_with(b"HTTP/"))
 }
