@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
+use crate::{LimitError, MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
 
 /// The question to a store: may `cost` units be taken from this meter? Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug)]
@@ -25,59 +25,22 @@ pub struct Claims<'a> {
     claims: &'a [Claim<'a>],
 }
 
-/// Why a set of claims cannot be checked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InvalidClaims {
-    /// There are no claims, or a key of the request has no limits.
-    Empty,
-    /// There are more than [`MAX_CLAIMS`].
-    TooMany,
-    /// Two claims are on the same meter: the request has one key twice, under limits of the same
-    /// [scope](crate::Limit::scope).
-    SameMeterTwice,
-    /// A key is to be banned, but there is no [ban](crate::Algorithm::Ban) among its limits.
-    NoBan,
-}
-
-impl fmt::Display for InvalidClaims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("nothing to check: give each key at least one limit"),
-            Self::TooMany => write!(f, "too many limits in one check: at most {MAX_CLAIMS}"),
-            Self::NoBan => f.write_str("nothing to ban by: none of the limits is a ban, such as \"ban 1h after 20 in 10min\""),
-            Self::SameMeterTwice => f.write_str(
-                "the same key is checked twice under limits of the same kind and period, which would count together: give the limits different names",
-            ),
-        }
-    }
-}
-
-impl fmt::Debug for InvalidClaims {
-    /// The text and that of the sources, because a program whose `main` returns an error prints this.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::kit::write_error(self, f)
-    }
-}
-
-impl std::error::Error for InvalidClaims {}
-
 impl<'a> Claims<'a> {
     /// Checks that `claims` can be decided together.
     ///
     /// # Errors
     /// If there are no claims, if there are more than [`MAX_CLAIMS`], or if two are on the same meter.
-    pub fn new(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Result<Self, InvalidClaims> {
+    pub fn new(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Result<Self, LimitError> {
         if claims.is_empty() {
-            return Err(InvalidClaims::Empty);
+            return Err(LimitError::NoLimits);
         }
         if claims.len() > MAX_CLAIMS {
-            return Err(InvalidClaims::TooMany);
+            return Err(LimitError::TooManyLimits);
         }
         let mut rest = claims;
         while let [first, others @ ..] = rest {
             if others.iter().any(|other| other.id == first.id) {
-                return Err(InvalidClaims::SameMeterTwice);
+                return Err(LimitError::SameMeterTwice);
             }
             rest = others;
         }

@@ -63,7 +63,7 @@ pub use time::Timestamp;
 // What most files of this crate need.
 pub(crate) use answer::{Answer, Verdict, Verdicts};
 pub(crate) use bounds::{MAX_CLAIMS, MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
-pub(crate) use claim::{Claim, Claims, InvalidClaims, Refund};
+pub(crate) use claim::{Claim, Claims, Refund};
 pub(crate) use key::MeterId;
 pub(crate) use meter::{Bucket, Log, Meter, State};
 pub(crate) use mode::Mode;

@@ -1,9 +1,9 @@
-//! Why a limit cannot be built.
+//! Why a limit cannot be built, or limits cannot be checked.
 
 use std::error::Error;
 use std::fmt;
 
-/// Why a limit cannot be built.
+/// Why a limit cannot be built, or limits cannot be checked together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -62,12 +62,15 @@ pub enum LimitError {
     UnknownZone,
     /// The first day of months is not between 1 and 31.
     BadFirstDay,
-    /// Two limits of one check would count on the same meter: they have the same [scope](crate::Limit::scope).
+    /// Two limits of one check would count on the same meter: they have the same key and the same
+    /// [scope](crate::Limit::scope).
     SameMeterTwice,
-    /// There are no limits.
+    /// There are no limits, or a key of a request has none.
     NoLimits,
     /// There are more limits than one check can hold.
     TooManyLimits,
+    /// A key is to be banned, but there is no [ban](crate::Algorithm::Ban) among its limits.
+    NoBan,
 }
 
 impl LimitError {
@@ -121,8 +124,9 @@ impl fmt::Display for LimitError {
             Self::SameMeterTwice => f.write_str(
                 "two of the limits are of the same kind and period, and would count together: give them different names",
             ),
-            Self::NoLimits => f.write_str("at least one limit is needed"),
+            Self::NoLimits => f.write_str("there are no limits: give each key at least one limit"),
             Self::TooManyLimits => write!(f, "at most {} limits can be checked at once", crate::MAX_CLAIMS),
+            Self::NoBan => f.write_str("nothing to ban by: none of the limits is a ban, such as \"ban 1h after 20 in 10min\""),
         }
     }
 }

@@ -4,8 +4,7 @@ use std::error::Error;
 use std::io;
 
 use ratelimit_core::meter::CorruptState;
-use ratelimit_core::store::InvalidClaims;
-use ratelimit_core::{AcquireError, CheckError, ErrorKind, Limit, Limits, StoreError};
+use ratelimit_core::{AcquireError, CheckError, ErrorKind, Limit, LimitError, Limits, StoreError};
 
 fn printed(error: impl Error) -> String {
     format!("{error:?}")
@@ -30,7 +29,7 @@ fn errors_print_their_text_and_their_sources() {
 
     let alone = StoreError::new("memory", ErrorKind::Full, "there is no room");
     assert_eq!(printed(alone.clone()), alone.to_string());
-    assert_eq!(printed(InvalidClaims::Empty), InvalidClaims::Empty.to_string());
+    assert_eq!(printed(LimitError::NoLimits), LimitError::NoLimits.to_string());
     assert_eq!(printed(CorruptState), CorruptState.to_string());
     let limit = "5/fortnight".parse::<Limit>().unwrap_err();
     assert_eq!(printed(limit.clone()), limit.to_string());

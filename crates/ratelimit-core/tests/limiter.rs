@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::meter::{MAX_UNITS, Meter};
-use ratelimit_core::store::InvalidClaims;
 use ratelimit_core::{
-    Acquire, AcquireError, CheckError, Clock, Decision, Key, Limit, Limits, ManualClock, RateLimiter,
-    Request, Timestamp,
+    Acquire, AcquireError, CheckError, Clock, Decision, Key, Limit, LimitError, Limits, ManualClock,
+    RateLimiter, Request, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,7 +69,7 @@ async fn naming_a_meter_twice_is_an_error() {
     let (limiter, _) = limiter(&["10/s"]);
     let twice = Request::new("k").and("k");
     let error = limiter.check(&twice).await.unwrap_err();
-    assert!(matches!(error, CheckError::Invalid(InvalidClaims::SameMeterTwice)), "{error}");
+    assert!(matches!(error, CheckError::Limits(LimitError::SameMeterTwice)), "{error}");
     let mixed = limiter.check_many([Request::new("a"), twice, Request::new("b")]).await;
     assert!(mixed[0].is_ok() && mixed[1].is_err() && mixed[2].is_ok());
 }
@@ -432,7 +431,7 @@ async fn a_check_counts_in_the_window_that_its_limit_has_now() {
 #[test]
 fn error_messages_suggest_a_fix() {
     let text = |error: Box<dyn std::error::Error>| error.to_string();
-    assert!(text(Box::new(InvalidClaims::SameMeterTwice)).contains("different names"));
+    assert!(text(Box::new(LimitError::SameMeterTwice)).contains("different names"));
     assert!(text(Box::new("x".parse::<Limit>().unwrap_err())).contains("a number of units"));
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::InvalidClaims;
-use ratelimit_memory::{CheckError, Limits, ManualClock, MemoryStore, RateLimiter, Request, Timestamp};
+use ratelimit_memory::{
+    CheckError, LimitError, Limits, ManualClock, MemoryStore, RateLimiter, Request, Timestamp,
+};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const TICK: Duration = Duration::from_nanos(1);
@@ -44,10 +45,10 @@ fn a_ban_by_hand_lasts_as_long_as_it_says() {
 fn what_cannot_be_banned_is_an_error() {
     let without = limiter("100/min");
     let error = without.ban_now("k", HOUR).unwrap_err();
-    assert!(matches!(error, CheckError::Invalid(InvalidClaims::NoBan)), "{error}");
+    assert!(matches!(error, CheckError::Limits(LimitError::NoBan)), "{error}");
     let limiter = limiter("ban 1h after 3 in 10min");
     for length in [Duration::ZERO, 367 * 24 * HOUR, Duration::MAX] {
-        assert!(matches!(limiter.ban_now("k", length), Err(CheckError::Length(_))));
+        assert!(matches!(limiter.ban_now("k", length), Err(CheckError::Limits(_))));
     }
     assert!(limiter.check_now("k").unwrap().allowed());
 }

@@ -7,7 +7,7 @@ use super::{CheckError, RateLimiter};
 use crate::decision::Decision;
 use crate::limit::Ban;
 use crate::{
-    Claim, Claims, Clock, CounterStore, ErrorKind, InvalidClaims, Meter, MeterId, Mode, StoreError, Timestamp,
+    Claim, Claims, Clock, CounterStore, ErrorKind, LimitError, Meter, MeterId, Mode, StoreError, Timestamp,
 };
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -100,9 +100,9 @@ pub(super) async fn ban(
     bans: Vec<(&[u8], Ban)>,
     length: Duration,
 ) -> Result<(), CheckError> {
-    let (all, bucket) = Ban::claim_of(length).map_err(CheckError::Length)?;
+    let (all, bucket) = Ban::claim_of(length)?;
     if bans.is_empty() {
-        return Err(InvalidClaims::NoBan.into());
+        return Err(LimitError::NoBan.into());
     }
     for (key, ban) in bans {
         let id = MeterId { namespace, scope: &ban.scope, key };

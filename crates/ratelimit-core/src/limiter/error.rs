@@ -3,25 +3,23 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::{Decision, InvalidClaims, LimitError, StoreError};
+use crate::{Decision, LimitError, StoreError};
 
 /// Why a check returns no decision. A refusal is not an error.
 #[non_exhaustive]
 pub enum CheckError {
     /// The store did not answer. You decide whether the request may pass.
     Store(StoreError),
-    /// The request cannot be checked: it has no limits, too many, or the same meter twice. This is a bug in your program.
-    Invalid(InvalidClaims),
-    /// The length of a [ban](crate::RateLimiter::ban) is zero or too long.
-    Length(LimitError),
+    /// The request cannot be checked: it has no limits, too many, or the same meter twice, or the length of a
+    /// [ban](crate::RateLimiter::ban) is zero or too long. This is a bug in your program.
+    Limits(LimitError),
 }
 
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(error) => error.fmt(f),
-            Self::Invalid(error) => error.fmt(f),
-            Self::Length(error) => error.fmt(f),
+            Self::Limits(error) => error.fmt(f),
         }
     }
 }
@@ -37,7 +35,7 @@ impl Error for CheckError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Store(error) => error.source(),
-            Self::Invalid(_) | Self::Length(_) => None,
+            Self::Limits(_) => None,
         }
     }
 }
@@ -48,9 +46,9 @@ impl From<StoreError> for CheckError {
     }
 }
 
-impl From<InvalidClaims> for CheckError {
-    fn from(error: InvalidClaims) -> Self {
-        Self::Invalid(error)
+impl From<LimitError> for CheckError {
+    fn from(error: LimitError) -> Self {
+        Self::Limits(error)
     }
 }
 

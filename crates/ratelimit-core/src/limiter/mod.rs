@@ -25,7 +25,7 @@ use waiters::Waiters;
 
 use crate::decision::{Parts, ShortKey};
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, InvalidClaims, Limits, Mode,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, LimitError, Limits, Mode,
     StoreError, SystemClock, Timestamp,
 };
 
@@ -74,7 +74,7 @@ impl<S: CounterStore> RateLimiter<S> {
     }
 
     /// Creates a limiter whose requests all have their own limits ([`Request::limits`]). A check of a request without
-    /// limits returns [`InvalidClaims::Empty`].
+    /// limits returns [`LimitError::NoLimits`].
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Request};
@@ -149,7 +149,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// # Errors
     /// If the store did not answer ([`CheckError::Store`]), or if the request cannot be checked
-    /// ([`CheckError::Invalid`]): it has no limits, more than 64, or the same meter twice.
+    /// ([`CheckError::Limits`]): it has no limits, more than 64, or the same meter twice.
     pub async fn check<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -188,7 +188,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let slices: Vec<Claims<'_>> = checked.iter().flatten().copied().collect();
         let answers = if slices.is_empty() { Vec::new() } else { self.store.claim_many(&slices).await };
         let mut answers = answers.into_iter();
-        let mut decide = |request, slice: Result<_, InvalidClaims>| {
+        let mut decide = |request, slice: Result<_, LimitError>| {
             slice?;
             let answer = answers.next().unwrap_or_else(|| Err(no_answer()))?;
             Ok(self.decision(request, answer)?)

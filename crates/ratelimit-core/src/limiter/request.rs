@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decision::AskedKey;
 use crate::limit::Ban;
-use crate::{Algorithm, Claim, Claims, InvalidClaims, Limit, Limits, Meter, MeterId, Mode, Timestamp};
+use crate::{Algorithm, Claim, Claims, Limit, LimitError, Limits, Meter, MeterId, Mode, Timestamp};
 
 /// What to check: a key, its cost, and the limits if they depend on the request.
 ///
@@ -234,7 +234,7 @@ impl<'k, 'l> Request<'k, 'l> {
         own: &Limits,
         now: Timestamp,
         mode: Mode,
-    ) -> Result<Claims<'c>, InvalidClaims> {
+    ) -> Result<Claims<'c>, LimitError> {
         let never_fits = |claim: &Claim<'_>| claim.cost > claim.meter.limit();
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
         // Claims on one key are never on the same meter: `Limits::new` has checked that.
@@ -242,7 +242,7 @@ impl<'k, 'l> Request<'k, 'l> {
             Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
             // A key that nothing limits is a mistake, even if others are limited.
             Parts::Several(parts) if parts.iter().any(|part| part.limits(own).is_empty()) => {
-                Err(InvalidClaims::Empty)
+                Err(LimitError::NoLimits)
             }
             _ => Claims::new(now, mode, claims),
         }

@@ -1,8 +1,10 @@
 //! The bucket meter: one instant, the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
-use smallvec::{SmallVec, smallvec};
+use std::slice::from_ref;
 
-use super::bucket_state::{BucketState, Debt, MAX_DEBT, Owed, drain_time};
+use smallvec::SmallVec;
+
+use super::bucket_state::{BucketState, Debt, Owed, drain_time, latest, left_of};
 use super::charged::Charged;
 use super::check::{check_period, check_units};
 use super::divisor::Divisor;
@@ -190,11 +192,6 @@ impl Bucket {
         BucketState { at: Timestamp::EPOCH, debts: SmallVec::new() }
     }
 
-    /// The time that `units` take to drain.
-    fn drain_time(&self, units: u64) -> u64 {
-        drain_time(units, self.interval())
-    }
-
     /// Decides one claim on a bucket with one debt that drains at this meter's interval, and charges it if it is admitted
     /// and `mode` is not [`Mode::Peek`]. Returns whether it is admitted, and the verdict.
     ///
@@ -221,72 +218,25 @@ impl Bucket {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        if self.step > 0 {
-            let (state, admitted, verdict) = self.claim_in_steps((*at, *tat), cost, now, mode);
-            (*at, *tat) = state;
-            return (admitted, verdict);
-        }
-        let seen = now.max(*at).as_nanos();
-        let debt = tat.as_nanos().saturating_sub(seen);
-        let ready_at = match self.is_queue() && cost > 0 {
-            true => end_of(self.wait(debt, self.interval(), cost), seen, now),
-            false => now,
-        };
-        let fits =
-            (cost <= self.burst && debt <= (self.burst - cost) * self.interval()) || self.is_free(cost);
-        if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
-            // What fits is within the tolerance; only a forced charge can exceed it.
-            let after = match mode {
-                Mode::Force => (debt + self.drain_time(cost)).min(MAX_DEBT),
-                Mode::Charge | Mode::Peek => debt + self.interval() * cost,
-            };
-            *at = Timestamp::derived(seen);
-            *tat = Timestamp::derived(seen + after);
-            let verdict = Verdict {
-                fits: true,
-                limit: self.burst,
-                remaining: self.remaining(after),
-                fits_at: Some(now),
-                reset_at: *tat,
-                ready_at,
-                receipt: *tat,
-            };
-            return (true, verdict);
-        }
-        let room = || self.burst.checked_sub(cost).map(|units| units * self.interval());
-        let verdict = Verdict {
-            fits,
-            limit: self.burst,
-            remaining: self.remaining(debt),
-            fits_at: if fits { Some(now) } else { room().map(|room| Timestamp::derived(seen + debt - room)) },
-            reset_at: if debt > 0 { *tat } else { now },
-            ready_at,
-            receipt: now,
-        };
-        (fits || mode == Mode::Force, verdict)
-    }
-
-    /// [`claim`](Self::claim) for a bucket in steps, by the rules for any state. The state keeps its one rate. Takes and
-    /// returns `at` and `tat` by value, so that they stay in registers in buckets that do not need this.
-    #[cold]
-    #[inline(never)]
-    fn claim_in_steps(
-        &self,
-        (at, tat): (Timestamp, Timestamp),
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> ((Timestamp, Timestamp), bool, Verdict) {
-        let mut state = BucketState { at, debts: smallvec![Debt::only(tat, self.interval())] };
-        let admitted = mode == Mode::Force || self.fits(&state, cost, now);
+        let mut debt = Debt::only(*tat, self.interval());
+        let seen = self.seen(*at, from_ref(&debt), now);
+        let fits = self.has_room(from_ref(&debt), cost, seen);
+        let admitted = fits || mode == Mode::Force;
         let charging = admitted && cost > 0 && mode != Mode::Peek;
-        let charged = charging.then(|| self.charge(&mut state, cost, now));
-        let verdict = self.verdict(&state, cost, now, charged);
-        ((state.at, state.tat().unwrap_or(tat)), admitted, verdict)
+        let charged = charging.then(|| {
+            let ready_at = self.turn(*at, from_ref(&debt), cost, seen, now);
+            debt.restart_if_drained(seen);
+            debt.add(&[], cost, seen);
+            let receipt = debt.lengthen_line(cost, seen);
+            (*at, *tat) = (Timestamp::derived(seen), debt.tat);
+            Charged { receipt, ready_at }
+        });
+        (admitted, self.figures(*at, from_ref(&debt), seen, (cost, fits), now, charged))
     }
 
     /// The instant as of which a bucket in steps is decided: the beginning of the step, or `now` if it is empty then.
     /// `tat` is the latest one of its debts.
+    #[inline(never)]
     fn step_begin(&self, at: Timestamp, tat: Timestamp, now: Timestamp) -> Timestamp {
         let now = now.max(at);
         let begin = now.as_nanos() - (now.as_nanos() - at.as_nanos()) % self.step;
@@ -294,6 +244,7 @@ impl Bucket {
     }
 
     /// The end of the step that contains an instant, if steps are counted from `at`; `None` if it does not end.
+    #[inline(never)]
     fn step_end(&self, at: Timestamp, instant: Timestamp) -> Option<Timestamp> {
         let steps = instant.as_nanos().saturating_sub(at.as_nanos()).div_ceil(self.step);
         let end = steps.checked_mul(self.step)?.checked_add(at.as_nanos())?;
@@ -302,22 +253,17 @@ impl Bucket {
 
     /// When the units of a debt have drained that ends at `instant`: then, or in a bucket in steps at the end of that step.
     /// `None` if they never do.
-    fn drained(&self, state: &BucketState, instant: Timestamp) -> Option<Timestamp> {
-        if self.step > 0 { self.step_end(state.at, instant) } else { Some(instant) }
+    fn drained(&self, at: Timestamp, instant: Timestamp) -> Option<Timestamp> {
+        if self.step > 0 { self.step_end(at, instant) } else { Some(instant) }
     }
 
     /// The instant as of which a claim at `now` is decided.
-    fn seen(&self, state: &BucketState, now: Timestamp) -> u64 {
-        if self.step == 0 {
-            return state.seen(now);
-        }
-        self.step_begin(state.at, state.tat().unwrap_or(Timestamp::EPOCH), now).as_nanos()
-    }
-
-    /// Whether this cost always fits: zero, except at a gate.
     #[inline(always)]
-    fn is_free(&self, cost: u64) -> bool {
-        cost == 0 && self.burst > 0
+    fn seen(&self, at: Timestamp, debts: &[Debt], now: Timestamp) -> u64 {
+        if self.step > 0 {
+            return self.step_begin(at, latest(debts).unwrap_or(Timestamp::EPOCH), now).as_nanos();
+        }
+        now.max(at).as_nanos()
     }
 
     /// Whether [`Bucket::claim`] can decide on this state.
@@ -325,38 +271,35 @@ impl Bucket {
         state.only_debt().is_some_and(|debt| debt.interval == self.interval())
     }
 
-    /// The number of whole units that fit beside this debt.
-    #[inline]
-    fn remaining(&self, debt: u64) -> u64 {
-        self.interval.divide(self.tolerance().saturating_sub(debt)).0
-    }
-
     pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
-        let seen = self.seen(state, now);
-        let fits = |units| state.debts.iter().all(|debt| debt.left(seen) <= drain_time(units, debt.interval));
-        self.is_free(cost) || self.burst.checked_sub(cost).is_some_and(fits)
+        self.has_room(&state.debts, cost, self.seen(state.at, &state.debts, now))
     }
 
-    /// Adds the units to the debts of this rate and of all faster ones. A faster debt that has drained below the units of a
-    /// slower rate starts from these: a unit that drains slowly stays until it has drained.
+    /// Whether this cost fits beside these debts. A cost of zero always does, except at a gate.
+    #[inline(always)]
+    fn has_room(&self, debts: &[Debt], cost: u64, seen: u64) -> bool {
+        if cost == 0 && self.burst > 0 {
+            return true;
+        }
+        let Some(room) = self.burst.checked_sub(cost) else { return false };
+        debts.iter().all(|debt| debt.left(seen) <= room.saturating_mul(debt.interval))
+    }
+
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        let seen = self.seen(state, now);
-        let ready_at = self.turn(state, cost, now);
+        let seen = self.seen(state.at, &state.debts, now);
+        let ready_at = self.turn(state.at, &state.debts, cost, seen, now);
         state.at = Timestamp::derived(seen);
         state.debts.retain(|debt| debt.left(seen) > 0);
         let own = state.place(self.interval()).unwrap_or_else(|place| {
             state.debts.insert(place, Debt::only(state.at, self.interval()));
             place
         });
-        let line = state.debts[own].receipt.as_nanos();
-        let receipt = Timestamp::derived((line + self.drain_time(cost)).min(seen + MAX_DEBT));
-        state.debts[own].receipt = receipt;
         for place in 0..=own {
-            let interval = state.debts[place].interval;
-            let left = state.left_from(place, interval, seen);
-            let after = left.saturating_add(drain_time(cost, interval)).min(MAX_DEBT);
-            state.debts[place].tat = Timestamp::derived(seen + after);
+            if let [debt, slower @ ..] = &mut state.debts[place..] {
+                debt.add(slower, cost, seen);
+            }
         }
+        let receipt = state.debts[own].lengthen_line(cost, seen);
         if state.debts.len() > MAX_RATES {
             // The units of the removed debt are in the first debt as well, and drain at the rate of that one.
             state.debts.remove(1);
@@ -367,17 +310,28 @@ impl Bucket {
     /// When units that are claimed `now` may be used. In a queue, this is when they fit into the immediate units; if
     /// there are more of them, when all units before them have drained. Units of slower rates count as draining at this
     /// meter's rate. A cost of zero needs no turn.
-    fn turn(&self, state: &BucketState, cost: u64, now: Timestamp) -> Timestamp {
-        if !self.is_queue() || cost == 0 {
+    #[inline(always)]
+    fn turn(&self, at: Timestamp, debts: &[Debt], cost: u64, seen: u64, now: Timestamp) -> Timestamp {
+        if self.is_queue() && cost > 0 { self.turn_in_queue(at, debts, cost, seen, now) } else { now }
+    }
+
+    #[inline(never)]
+    fn turn_in_queue(
+        &self,
+        at: Timestamp,
+        debts: &[Debt],
+        cost: u64,
+        seen: u64,
+        now: Timestamp,
+    ) -> Timestamp {
+        let (faster, rest) = debts.split_at(debts.partition_point(|debt| debt.interval < self.interval()));
+        let faster = faster.iter().map(|debt| self.wait(debt.left(seen), debt.interval, cost)).max();
+        let own = self.wait(left_of(rest, self.interval(), seen), self.interval(), cost);
+        let wait = own.max(faster.unwrap_or(0));
+        if wait == 0 {
             return now;
         }
-        let seen = self.seen(state, now);
-        let (Ok(own) | Err(own)) = state.place(self.interval());
-        let faster =
-            state.debts[..own].iter().map(|debt| self.wait(debt.left(seen), debt.interval, cost)).max();
-        let own = self.wait(state.left_from(own, self.interval(), seen), self.interval(), cost);
-        let turn = end_of(own.max(faster.unwrap_or(0)), seen, now);
-        if turn > now { self.drained(state, turn).unwrap_or(Timestamp::MAX) } else { turn }
+        self.drained(at, Timestamp::derived(seen + wait)).unwrap_or(Timestamp::MAX)
     }
 
     /// How long a claim waits until it fits into the immediate units beside a debt of this interval.
@@ -391,7 +345,7 @@ impl Bucket {
     /// refunds. Requests that wait keep their turns, so the returned units would admit another request at the same time
     /// as one of them. If a queue has units of several rates, a refund never returns any.
     pub fn unqueued(&self) -> u64 {
-        if self.is_queue() { self.drain_time(self.immediate) } else { u64::MAX }
+        if self.is_queue() { drain_time(self.immediate, self.interval()) } else { u64::MAX }
     }
 
     /// Whether a refund would give away turns of other requests. `since` is the drain time of the units that were charged
@@ -410,12 +364,12 @@ impl Bucket {
     /// come at any time up to `now`, so the step begins anew at `now`.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
-        let seen = self.seen(state, now);
+        let seen = self.seen(state.at, &state.debts, now);
         let line = state.debts[own].receipt.as_nanos();
         let there = state.own(own, seen);
         let since = line.saturating_sub(receipt.as_nanos());
         let before = there.saturating_sub(since);
-        let back = Owed { time: self.drain_time(cost).min(before), interval: self.interval() };
+        let back = Owed { time: drain_time(cost, self.interval()).min(before), interval: self.interval() };
         if back.time == 0 || self.has_turns(state, since, seen) {
             return;
         }
@@ -436,7 +390,6 @@ impl Bucket {
         }
     }
 
-    /// Computes the figures of an answer from the state after the decision.
     pub(super) fn verdict(
         &self,
         state: &BucketState,
@@ -444,38 +397,62 @@ impl Bucket {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        let seen = self.seen(state, now);
-        let fits = charged.is_some() || self.fits(state, cost, now);
-        let drained = |instant| self.drained(state, instant);
+        let seen = self.seen(state.at, &state.debts, now);
+        let fits = charged.is_some() || self.has_room(&state.debts, cost, seen);
+        self.figures(state.at, &state.debts, seen, (cost, fits), now, charged)
+    }
+
+    /// Computes the figures of an answer from the state after the decision.
+    #[inline(always)]
+    fn figures(
+        &self,
+        at: Timestamp,
+        debts: &[Debt],
+        seen: u64,
+        (cost, fits): (u64, bool),
+        now: Timestamp,
+        charged: Option<Charged>,
+    ) -> Verdict {
+        let fits = fits || charged.is_some();
         let fits_at = || {
             let room = self.burst.checked_sub(cost)?;
-            let fits_at = |debt: &Debt| debt.tat.as_nanos().saturating_sub(drain_time(room, debt.interval));
-            state.debts.iter().map(fits_at).max().map(Timestamp::derived).and_then(drained)
+            let fits_at =
+                |debt: &Debt| debt.tat.as_nanos().saturating_sub(room.saturating_mul(debt.interval));
+            let instant = debts.iter().map(fits_at).max().map(Timestamp::derived)?;
+            self.drained(at, instant)
         };
+        let units = debts.iter().map(|debt| self.units(debt, seen)).max().unwrap_or(0);
         Verdict {
             fits,
             limit: self.burst,
-            remaining: self.burst.saturating_sub(state.owed(Timestamp::derived(seen))),
+            remaining: self.burst.saturating_sub(units),
             fits_at: if fits { Some(now) } else { fits_at() },
-            reset_at: match state.tat().filter(|tat| tat.as_nanos() > seen) {
-                Some(tat) => drained(tat).unwrap_or(Timestamp::MAX),
+            reset_at: match latest(debts).filter(|tat| tat.as_nanos() > seen) {
+                Some(tat) => self.drained(at, tat).unwrap_or(Timestamp::MAX),
                 None => now,
             },
-            ready_at: charged.map_or_else(|| self.turn(state, cost, now), |charged| charged.ready_at),
+            ready_at: charged
+                .map_or_else(|| self.turn(at, debts, cost, seen, now), |charged| charged.ready_at),
             receipt: charged.map_or(now, |charged| charged.receipt),
         }
+    }
+
+    /// The number of units in this debt, counting one that has partly drained in full.
+    #[inline(always)]
+    fn units(&self, debt: &Debt, seen: u64) -> u64 {
+        let left = debt.left(seen);
+        if debt.interval != self.interval() {
+            return left.div_ceil(debt.interval);
+        }
+        let (whole, part) = self.interval.divide(left);
+        whole + u64::from(part > 0)
     }
 
     /// When all units have drained, but not before `at`, because older claims are decided as of `at`.
     pub(super) fn forget_at(&self, state: &BucketState) -> Timestamp {
         let Some(tat) = state.tat().filter(|tat| *tat > state.at) else { return state.at };
-        self.drained(state, tat).unwrap_or(Timestamp::MAX)
+        self.drained(state.at, tat).unwrap_or(Timestamp::MAX)
     }
-}
-
-/// The end of a wait that was computed as of `seen`; `now` if there is nothing to wait for.
-fn end_of(wait: u64, seen: u64, now: Timestamp) -> Timestamp {
-    if wait > 0 { Timestamp::derived(seen + wait) } else { now }
 }
 
 #[cfg(test)]

@@ -87,14 +87,8 @@ impl BucketState {
     /// The drain time of the units of exactly this debt's rate, without those of slower rates.
     pub(super) fn own(&self, place: usize, seen: u64) -> u64 {
         let Debt { interval, .. } = self.debts[place];
-        let slower = self.left_from(place + 1, interval, seen);
-        self.left_from(place, interval, seen).saturating_sub(slower)
-    }
-
-    /// The drain time of the debts from this place on, at an interval not longer than theirs. A part of a nanosecond is
-    /// rounded up, which does not change the number of units.
-    pub(super) fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
-        self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
+        let slower = left_of(&self.debts[place + 1..], interval, seen);
+        left_of(&self.debts[place..], interval, seen).saturating_sub(slower)
     }
 
     /// Returns the debt if there is exactly one, and its receipt is its `tat`: a store may keep such a state in three
@@ -143,14 +137,47 @@ impl BucketState {
 
     /// When all units will have drained: the latest `tat` of the debts. `None` if there are no debts.
     pub fn tat(&self) -> Option<Timestamp> {
-        self.debts.iter().map(|debt| debt.tat).max()
+        latest(&self.debts)
     }
+}
+
+/// The latest `tat` of the debts; `None` if there are no debts.
+pub(super) fn latest(debts: &[Debt]) -> Option<Timestamp> {
+    debts.iter().map(|debt| debt.tat).max()
+}
+
+/// The drain time of these debts at an interval not longer than theirs. A part of a nanosecond is rounded up, which does not
+/// change the number of units.
+pub(super) fn left_of(debts: &[Debt], interval: u64, seen: u64) -> u64 {
+    debts.iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
 }
 
 impl Debt {
     /// The debt of a bucket that has only this one.
     pub fn only(tat: Timestamp, interval: u64) -> Self {
         Self { tat, interval, receipt: tat }
+    }
+
+    /// Makes a debt that has drained begin at `seen`, as a new one does.
+    pub(super) fn restart_if_drained(&mut self, seen: u64) {
+        if self.left(seen) == 0 {
+            *self = Self::only(Timestamp::derived(seen), self.interval);
+        }
+    }
+
+    /// Adds units to this debt, which contains those of the slower debts as well. If it has drained below these, it starts from
+    /// them: a unit that drains slowly stays until it has drained.
+    pub(super) fn add(&mut self, slower: &[Self], cost: u64, seen: u64) {
+        let left = self.left(seen).max(left_of(slower, self.interval, seen));
+        let after = (left + drain_time(cost, self.interval)).min(MAX_DEBT);
+        self.tat = Timestamp::derived(seen + after);
+    }
+
+    /// Adds units to the line of this debt's rate, and returns their receipt.
+    pub(super) fn lengthen_line(&mut self, cost: u64, seen: u64) -> Timestamp {
+        let line = self.receipt.as_nanos() + drain_time(cost, self.interval);
+        self.receipt = Timestamp::derived(line.min(seen + MAX_DEBT));
+        self.receipt
     }
 
     /// The time that is left until it has drained, in nanoseconds.

@@ -12,7 +12,7 @@ pub use url::{StoreUrl, UrlOption};
 
 pub use crate::answer::{Answer, Verdict, Verdicts};
 pub use crate::bounds::MAX_CLAIMS;
-pub use crate::claim::{Claim, Claims, InvalidClaims, Refund};
+pub use crate::claim::{Claim, Claims, Refund};
 pub use crate::key::MeterId;
 pub use crate::mode::Mode;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ratelimit_core::meter::{State, decide};
-use ratelimit_core::store::{Answer, Claim, Claims, InvalidClaims, MeterId, Mode};
-use ratelimit_core::{ErrorKind, StoreError, kit};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
+use ratelimit_core::{ErrorKind, LimitError, StoreError, kit};
 
 use crate::error;
 
@@ -31,7 +31,7 @@ pub(crate) fn decide_as(
     states: &mut [Option<State>],
 ) -> Result<Answer, StoreError> {
     let claims: Vec<Claim<'_>> = owned.claims.iter().map(borrow).collect();
-    let invalid = |error: InvalidClaims| error::new(ErrorKind::Server, error.to_string());
+    let invalid = |error: LimitError| error::new(ErrorKind::Server, error.to_string());
     Ok(decide(&Claims::new(owned.now, mode, &claims).map_err(invalid)?, states))
 }
 
