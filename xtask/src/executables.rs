@@ -107,7 +107,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// The interval for listing the running jobs.
 const REMINDER: Duration = Duration::from_secs(30);
 
-/// Runs the jobs, one for each processor at a time, and counts their results. Shows the output of those that fail.
+/// Runs the jobs, a few more at a time than there are processors, and counts their results. Shows the output of those that
+/// fail.
 pub(crate) fn run(mut jobs: Vec<Job>, totals: &mut Totals) -> Result<()> {
     if let [only] = jobs.as_mut_slice() {
         return crate::step::run(&mut only.command, totals);
@@ -115,7 +116,8 @@ pub(crate) fn run(mut jobs: Vec<Job>, totals: &mut Totals) -> Result<()> {
     let folder = target().join("test-output");
     fs::create_dir_all(&folder)?;
     let (count, mut done) = (jobs.len(), 0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = processors + processors.div_ceil(2);
     println!("{count} programs, {workers} at a time; what they print is in {}", folder.display());
     let mut waiting = jobs.into_iter();
     let mut running: Vec<Running> = Vec::new();
