@@ -51,7 +51,7 @@ flaws! {
         "concurrency/a-lease-ends" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let missing = match (&*state, given.meter) {
-                (Some(State::Log(log)), Meter::Log(_)) => !log.units.contains(&given.receipt.as_nanos()),
+                (Some(State::Log(log)), Meter::Log(_)) => !log.units.contains(&given.receipt.instant().as_nanos()),
                 _ => false,
             };
             match state {

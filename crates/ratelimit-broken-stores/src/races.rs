@@ -196,7 +196,7 @@ flaws! {
         fn torn_refund_of(&self, given: &Refund<'_>, state: &Option<State>, _: Timestamp) -> bool {
             match (given.meter, state) {
                 (Meter::Window(window), Some(State::Window(state))) => {
-                    window.place(state.at).0 > window.place(given.receipt).0
+                    window.place(state.at).0 > window.place(given.receipt.instant()).0
                 }
                 _ => false,
             }

@@ -2,7 +2,7 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::{MAX_UNITS, Meter, State, refund};
-use ratelimit_core::store::{CLOCK_SLACK, Refund};
+use ratelimit_core::store::{CLOCK_SLACK, Receipt, Refund};
 
 use super::flaw::{Call, Write};
 
@@ -40,7 +40,7 @@ flaws! {
         "refunds/nothing-that-has-left-fixed" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             if let Some(receipt) = state.as_ref().map(newest) {
-                refund(&given.meter, state, given.cost, receipt, now);
+                refund(&given.meter, state, given.cost, Receipt::at(receipt), now);
             }
         }
     }
@@ -48,7 +48,7 @@ flaws! {
         "refunds/later-than-all-units-fixed" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let newest = match state {
-                Some(State::Window(window)) => window.at,
+                Some(State::Window(window)) => Receipt::at(window.at),
                 _ => given.receipt,
             };
             refund(&given.meter, state, given.cost, given.receipt.min(newest), now);
@@ -133,7 +133,7 @@ flaws! {
         fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
             let given = refunds[place];
             let is_bucket = matches!(given.meter, Meter::Bucket(_));
-            let receipt = if refunds.len() > 1 && !is_bucket { now } else { given.receipt };
+            let receipt = if refunds.len() > 1 && !is_bucket { Receipt::at(now) } else { given.receipt };
             refund(&given.meter, state, given.cost, receipt, now);
         }
     }
@@ -142,7 +142,7 @@ flaws! {
         fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
             let given = refunds[place];
             let is_log = matches!(given.meter, Meter::Log(_));
-            let receipt = if refunds.len() > 1 && is_log { now } else { given.receipt };
+            let receipt = if refunds.len() > 1 && is_log { Receipt::at(now) } else { given.receipt };
             refund(&given.meter, state, given.cost, receipt, now);
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_core::meter::{Debt, Meter, State, decide, refund};
-use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund, Time};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Receipt, Refund, Time};
 use ratelimit_core::{Clock, SystemClock, Timestamp};
 
 use super::features::{evenly, without_gates};
@@ -121,7 +121,7 @@ flaws! {
         }
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let receipt = match state {
-                Some(State::Window(window)) => window.at,
+                Some(State::Window(window)) => Receipt::at(window.at),
                 _ => given.receipt,
             };
             refund(&given.meter, state, given.cost, receipt, now);

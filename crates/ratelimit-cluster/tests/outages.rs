@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::Synced;
-use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Promises, Refund, Verdict};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Promises, Receipt, Refund, Verdict};
 use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
 
@@ -98,7 +98,7 @@ fn charge(
     cost: u64,
     now: Timestamp,
     mode: Mode,
-) -> Option<Timestamp> {
+) -> Option<Receipt> {
     let claim = one(limit, cost);
     let receipt = |decided: Result<(bool, Verdict), StoreError>| {
         let (admitted, verdict) = decided.unwrap();
@@ -107,7 +107,7 @@ fn charge(
     node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, receipt)
 }
 
-fn refund(node: &impl SyncCounterStore, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
+fn refund(node: &impl SyncCounterStore, limit: &Limit, cost: u64, receipt: Receipt, now: Timestamp) {
     let Claim { id, meter, .. } = one(limit, 0);
     node.refund_now(now, &[Refund { id, cost, meter, receipt }]);
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::{SyncConfig, Synced};
-use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund, Verdict};
+use ratelimit_core::store::{
+    Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Receipt, Refund, Verdict,
+};
 use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
 
@@ -100,7 +102,7 @@ fn left(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
     try_claim(node, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
 }
 
-fn refund(node: &Node, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
+fn refund(node: &Node, limit: &Limit, cost: u64, receipt: Receipt, now: Timestamp) {
     let Claim { id, meter, .. } = one(limit, 0);
     node.refund_now(now, &[Refund { id, cost, meter, receipt }]);
 }
@@ -471,7 +473,7 @@ proptest! {
     ) {
         let plans = ["52/min burst 20 name p", "39/min burst 17 name p", "45/s burst 17 name p", "47/h burst 30 name p"].map(limit);
         let (shared, [node]) = fleet();
-        let (mut now, mut charged) = (START, Vec::<(usize, u64, Timestamp)>::new());
+        let (mut now, mut charged) = (START, Vec::<(usize, u64, Receipt)>::new());
         for (plan, cost, after, what) in steps {
             now = now + Duration::from_nanos(after);
             match charged.iter().rposition(|(of, ..)| *of == plan).filter(|_| what == 0) {

@@ -77,6 +77,6 @@ fn fields(verdict: &Verdict) -> [(&'static str, String); 7] {
         ("fits_at", fits_at.map_or_else(|| "never".to_owned(), instant)),
         ("reset_at", instant(*reset_at)),
         ("ready_at", instant(*ready_at)),
-        ("receipt", instant(*receipt)),
+        ("receipt", instant(receipt.instant())),
     ]
 }

@@ -204,8 +204,15 @@ mod tests {
     fn only_differing_fields_are_reported() {
         let now = Timestamp::from_secs(1);
         let (fits_at, limit, remaining) = (Some(now), 10, 3);
-        let one =
-            Verdict { fits: true, limit, remaining, fits_at, reset_at: now, ready_at: now, receipt: now };
+        let one = Verdict {
+            fits: true,
+            limit,
+            remaining,
+            fits_at,
+            reset_at: now,
+            ready_at: now,
+            receipt: ratelimit_core::store::Receipt::at(now),
+        };
         let other = Verdict { remaining: 4, ..one };
         assert_eq!(unequal(&[one, one], &[one, other]), "expected remaining: 3, found remaining: 4");
         assert_eq!(unequal(&1, &2), "expected 1, found 2");

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::Timestamp;
+use crate::{Receipt, Timestamp};
 
 /// A store's answer to a set of [`Claims`](crate::store::Claims).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,5 +38,5 @@ pub struct Verdict {
     /// when they might be used if there had been room.
     pub ready_at: Timestamp,
     /// What a refund needs to find this charge again. Opaque to callers: pass it on as it is.
-    pub receipt: Timestamp,
+    pub receipt: Receipt,
 }

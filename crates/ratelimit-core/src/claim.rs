@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{LimitError, MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
+use crate::{LimitError, MAX_CLAIMS, Meter, MeterId, Mode, Receipt, Timestamp};
 
 /// The question to a store: may `cost` units be taken from this meter? Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug)]
@@ -100,5 +100,5 @@ pub struct Refund<'a> {
     /// How the meter counted when they were charged.
     pub meter: Meter,
     /// The receipt of the verdict that admitted them.
-    pub receipt: Timestamp,
+    pub receipt: Receipt,
 }

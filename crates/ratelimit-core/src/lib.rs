@@ -67,6 +67,7 @@ pub(crate) use claim::{Claim, Claims, Refund};
 pub(crate) use key::MeterId;
 pub(crate) use meter::{Bucket, Log, Meter, State};
 pub(crate) use mode::Mode;
+pub(crate) use receipt::Receipt;
 pub(crate) use store::{Promises, Time};
 
 /// Compiles the examples of the README.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_core::meter::{CorruptState, MAX_UNITS, Meter, State, decide, refund};
-use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Receipt};
 use ratelimit_core::{Limit, Timestamp};
 
 const START: Timestamp = Timestamp::from_secs(1_000_020);
@@ -44,7 +44,7 @@ fn a_state_of_another_shape_is_a_fresh_one() {
         assert!(meter.fits(&foreign, 10, now) && !meter.fits(&foreign, 11, now), "{what}");
         assert_eq!(meter.verdict(&foreign, 4, now, None), meter.verdict(&fresh, 4, now, None), "{what}");
         let mut refunded = foreign.clone();
-        meter.refund(&mut refunded, 7, START, now);
+        meter.refund(&mut refunded, 7, Receipt::at(START), now);
         assert_eq!(refunded, foreign, "{what}");
         let (mut one, mut other) = (fresh, foreign);
         let claimed = meter.claim(&mut one, 4, now, Mode::Charge);
@@ -102,11 +102,11 @@ fn a_cost_of_zero_leaves_nothing_to_write() {
         }
         let foreign = if text.ends_with("log") { LIMITS[0] } else { "10/min log" };
         for (state, cost, writes) in [(charged(&meter), 0, false), (charged(&meter), 1, true)] {
-            assert_eq!(refund(&meter, &mut Some(state), cost, START, START), writes, "{text}");
+            assert_eq!(refund(&meter, &mut Some(state), cost, Receipt::at(START), START), writes, "{text}");
         }
         let state = charged(&self::meter(foreign));
-        assert!(!refund(&meter, &mut Some(state), 1, START, START), "{text}");
-        assert!(!refund(&meter, &mut None, 1, START, START), "{text}");
+        assert!(!refund(&meter, &mut Some(state), 1, Receipt::at(START), START), "{text}");
+        assert!(!refund(&meter, &mut None, 1, Receipt::at(START), START), "{text}");
     }
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::{Bucket, Log, Meter, State, Window};
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 
 /// One request per step; refunds refer to an earlier one.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ fn run(
     const START: u64 = 1_000_000_000_000_123_456;
     let (mut state, mut now, mut newest) = (meter.fresh(), START, 0);
     let mut events: Vec<Event> = Vec::new();
-    let mut receipts: Vec<(Timestamp, u64)> = Vec::new();
+    let mut receipts: Vec<(Receipt, u64)> = Vec::new();
     for step in steps {
         let (after, cost, forced) = match *step {
             Step::Claim { after, cost } => (after, cost, false),
@@ -451,7 +451,7 @@ fn numbers_at_the_edges_neither_wrap_nor_panic() {
                 }
                 let bytes = state.to_bytes();
                 assert_eq!(State::from_bytes(&bytes).as_ref(), Ok(&state), "{meter:?}");
-                meter.refund(&mut state, u64::MAX, now, now);
+                meter.refund(&mut state, u64::MAX, Receipt::at(now), now);
             }
         }
     }

@@ -66,7 +66,7 @@ proptest! {
         for (cost, receipt) in refunds {
             let State::Bucket(state) = &with else { unreachable!() };
             // What has drained stays: it was used.
-            if state.drained_to(bucket.interval(), at(now)).is_none_or(|drained| drained >= receipt) {
+            if state.drained_to(bucket.interval(), at(now)).is_none_or(|drained| drained >= receipt.instant()) {
                 return Ok(());
             }
             let before = left(&meter, &with, now);

@@ -49,5 +49,5 @@ pub fn check_verdict(verdict: &Verdict, meter: &Meter, now: Timestamp) {
     let latest = i64::MAX.cast_unsigned() + MAX_PERIOD_NANOS + 1;
     assert!(now <= verdict.reset_at && verdict.reset_at.as_nanos() <= latest, "{verdict:?}");
     assert!(verdict.fits_at.is_none_or(|at| now <= at && at.as_nanos() <= latest), "{verdict:?}");
-    assert!(now <= verdict.ready_at && verdict.receipt.as_nanos() <= latest, "{verdict:?}");
+    assert!(now <= verdict.ready_at && verdict.receipt.instant().as_nanos() <= latest, "{verdict:?}");
 }

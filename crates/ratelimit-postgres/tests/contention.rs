@@ -200,7 +200,7 @@ async fn mixed_batches_neither_deadlock_nor_exceed_the_limit() {
                     let answers = store.claim_many(&slices.collect::<Vec<_>>()).await;
                     for (key, answer) in keys.into_iter().zip(answers) {
                         let answer = answer.unwrap();
-                        let segment = answer.verdicts[0].receipt.as_nanos() / SEGMENT;
+                        let segment = answer.verdicts[0].receipt.instant().as_nanos() / SEGMENT;
                         seen.push((key, segment, answer.admitted));
                     }
                 }
@@ -261,7 +261,7 @@ async fn concurrent_resets_and_refunds_do_not_fail() {
                                 id: MeterId { key, scope: limits[0].scope(), namespace: "" },
                                 cost: 1,
                                 meter: claim.meter,
-                                receipt: NOW,
+                                receipt: ratelimit_core::store::Receipt::at(NOW),
                             };
                             store.refund(NOW, &[refund(&claims[0])]).await.unwrap();
                         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::Schema;
 use ratelimit_core::meter::{Meter, Window};
-use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Receipt, Refund};
 use ratelimit_core::{CounterStore, Timestamp};
 use ratelimit_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
@@ -89,7 +89,7 @@ async fn a_refund_loses_no_charge_of_a_meter_that_appears_meanwhile() {
         async move {
             let refunds = [&b"a"[..], b"b", b"c"].map(|key| {
                 let Claim { id, cost, meter } = claim(key);
-                Refund { id, cost, meter, receipt: NOW }
+                Refund { id, cost, meter, receipt: Receipt::at(NOW) }
             });
             store.refund(NOW, &refunds).await
         }

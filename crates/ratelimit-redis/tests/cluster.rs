@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::store::{Claim, Claims, Decisions, MeterId, Mode, Refund};
+use ratelimit_core::store::{Claim, Claims, Decisions, MeterId, Mode, Receipt, Refund};
 use ratelimit_core::{Applied, CounterStore, Limit, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 
@@ -177,7 +177,7 @@ async fn a_reset_or_refund_of_which_one_part_fails_is_applied_on_the_other_nodes
     let claims = claims_on(&limit, &keys, 1);
     let refunds: Vec<_> = claims
         .iter()
-        .map(|claim| Refund { id: claim.id, cost: 1, meter: claim.meter, receipt: NOW })
+        .map(|claim| Refund { id: claim.id, cost: 1, meter: claim.meter, receipt: Receipt::at(NOW) })
         .collect();
     let slice = Claims::new(NOW, Mode::Charge, &claims).unwrap();
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ratelimit_core::meter::{Bucket, Log, MAX_UNITS, Meter, State, Window, decide, refund};
-use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Receipt, Refund};
 use ratelimit_core::{CounterStore, Timestamp};
 
 /// A small random number generator; the same seed gives the same numbers. The seed must not be zero.
@@ -169,7 +169,7 @@ pub struct Differential<S> {
     back: u64,
     map: HashMap<Vec<u8>, State>,
     /// Charges that can still be refunded: index of the meter, cost, receipt.
-    receipts: Vec<(usize, u64, Timestamp)>,
+    receipts: Vec<(usize, u64, Receipt)>,
 }
 
 impl<S: CounterStore> Differential<S> {

@@ -2,7 +2,7 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::Window;
-use ratelimit_core::store::Verdict;
+use ratelimit_core::store::{Receipt, Verdict};
 
 use super::LeaseConfig;
 
@@ -22,7 +22,7 @@ pub(super) struct Lease {
     /// The time of that request; before the first lease, the time of the last request to the store.
     at: Timestamp,
     /// The receipt for a refund: the newest known instant of a charge to the meter.
-    pub(super) receipt: Timestamp,
+    pub(super) receipt: Receipt,
     /// A request for a further lease is in flight.
     pub(super) is_requesting: bool,
     /// Whether units were spent since the node last returned units.
@@ -52,7 +52,7 @@ impl Lease {
             known: None,
             size: 0,
             at: now,
-            receipt: now,
+            receipt: Receipt::at(now),
             is_requesting: false,
             is_used: false,
         }
@@ -74,7 +74,7 @@ impl Lease {
         self.unspent -= taken;
         self.is_used |= taken > 0;
         if taken == cost {
-            self.receipt = self.receipt.max(now);
+            self.receipt = self.receipt.max(Receipt::at(now));
             return Part { serial: Some(self.serial), taken, want: 0, verdict: Some(self.verdict(now)) };
         }
         let may_lease = may_lease && !self.is_requesting;
@@ -110,7 +110,7 @@ impl Lease {
         }
         self.size = want;
         self.is_requesting = false;
-        if self.window.place(verdict.receipt).0 != self.segment {
+        if is_elsewhere(&self.window, self.segment, verdict.receipt) {
             return false;
         }
         self.unspent += want;
@@ -145,7 +145,12 @@ impl Lease {
             fits_at: Some(now),
             reset_at: self.window.instant(last, 0),
             ready_at: now,
-            receipt: self.receipt.max(now),
+            receipt: self.receipt.max(Receipt::at(now)),
         }
     }
+}
+
+/// Whether units with this receipt were charged to another segment, or by another store, as a fallback's are.
+pub(super) fn is_elsewhere(window: &Window, segment: u64, receipt: Receipt) -> bool {
+    receipt.is_of_fallback() || window.place(receipt.instant()).0 != segment
 }

@@ -9,7 +9,7 @@ use ratelimit_core::store::{Answer, Claim, Claims, Refund, Verdict};
 use ratelimit_core::{CounterStore, StoreError};
 use smallvec::SmallVec;
 
-use super::lease::{Lease, Part};
+use super::lease::{Lease, Part, is_elsewhere};
 use super::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
@@ -83,7 +83,7 @@ impl<S: CounterStore> Request<S> {
         type Charged<'r> = ((&'r OwnedClaim<OwnedName>, &'r Part), &'r Verdict);
         let is_split = |((claim, part), verdict): Charged<'_>| match &claim.meter {
             Meter::Window(window) if part.taken > 0 => {
-                window.place(verdict.receipt).0 != window.place(self.claims.now).0
+                is_elsewhere(window, window.place(self.claims.now).0, verdict.receipt)
             }
             _ => false,
         };

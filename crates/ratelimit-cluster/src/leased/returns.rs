@@ -2,7 +2,7 @@
 
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::meter::{Meter, Window};
-use ratelimit_core::store::{MeterId, Refund};
+use ratelimit_core::store::{MeterId, Receipt, Refund};
 use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::lease::Lease;
@@ -12,7 +12,7 @@ pub(super) struct Return {
     name: OwnedName,
     window: Window,
     units: u64,
-    receipt: Timestamp,
+    receipt: Receipt,
 }
 
 impl Return {

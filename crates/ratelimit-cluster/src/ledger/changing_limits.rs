@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ratelimit_core::meter::{Bucket, BucketState, MAX_RATES, State};
-use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Receipt, Refund, Verdict};
 use ratelimit_core::{Limit, Timestamp};
 
 use super::merge::raise;
@@ -48,7 +48,7 @@ fn claim_in_slice(ledger: &Ledger, meter: Meter, cost: u64, now: Timestamp, mode
     (answer.admitted, answer.verdicts[0])
 }
 
-fn refund(ledger: &Ledger, meter: Meter, cost: u64, receipt: Timestamp, now: Timestamp) {
+fn refund(ledger: &Ledger, meter: Meter, cost: u64, receipt: Receipt, now: Timestamp) {
     ledger.refund_now(now, &[Refund { id: ID, cost, meter, receipt }]);
 }
 

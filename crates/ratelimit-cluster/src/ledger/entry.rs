@@ -91,7 +91,7 @@ impl Entry<'_> {
         }
         self.meter = *meter;
         self.keep_until(verdict.reset_at); // after a charge this is `Meter::forget_at`
-        let at = if let State::Bucket(state) = &self.state { state.at } else { verdict.receipt };
+        let at = if let State::Bucket(state) = &self.state { state.at } else { verdict.receipt.instant() };
         self.add_pending(Units::of_charge(meter, cost, verdict, at));
     }
 
@@ -111,7 +111,7 @@ impl Entry<'_> {
             return;
         }
         let before = self.state.clone();
-        let of_log = Units::Log { newest: refund.receipt, units: -signed(refund.cost) };
+        let of_log = Units::Log { newest: refund.receipt.instant(), units: -signed(refund.cost) };
         let is_log = matches!(refund.meter, Meter::Log(_));
         if is_log && of_log.have_left(&refund.meter, now.max(newest(&before))) {
             return;

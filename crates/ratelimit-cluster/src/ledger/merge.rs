@@ -5,6 +5,7 @@ use ratelimit_core::meter::{
     Bucket, BucketState, Debt, Log, LogState, MAX_LOG_UNITS, MAX_RATES, MAX_UNITS, Meter, State, Window,
     WindowState,
 };
+use ratelimit_core::store::Receipt;
 use smallvec::smallvec;
 
 use super::units::{Units, moved, place, signed};
@@ -75,7 +76,7 @@ fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestam
         Meter::Bucket(*bucket).charge(state, time.div_ceil(interval), began);
     } else if let Some(debt) = known.debts.iter().find(|debt| debt.interval == interval) {
         // Nothing of a partly drained unit is refunded. Which turns stay was decided by the node that refunded.
-        let (receipt, at) = (debt.receipt, known.at);
+        let (receipt, at) = (Receipt::at(debt.receipt), known.at);
         let meter = Meter::Bucket(bucket.with_immediate(u64::MAX));
         meter.refund(state, time / interval, receipt, at);
     }

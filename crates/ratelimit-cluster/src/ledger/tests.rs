@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ratelimit_core::meter::State;
-use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Receipt, Refund, Verdict};
 use ratelimit_core::{ErrorKind, Limit, Timestamp};
 
 use super::*;
@@ -46,7 +46,7 @@ fn remaining(ledger: &Ledger, limit: &Limit, now: Timestamp) -> u64 {
     claim(ledger, limit, 0, now, Mode::Peek).1.remaining
 }
 
-fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
+fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Receipt, now: Timestamp) {
     ledger.refund_now(now, &[Refund { id: id(limit), cost, meter: limit.meter_for(b"k"), receipt }]);
 }
 

@@ -68,19 +68,21 @@ impl Units {
     pub(super) fn of_charge(meter: &Meter, cost: u64, verdict: &Verdict, at: Timestamp) -> Self {
         match meter {
             Meter::Window(window) => {
-                Self::Window { segment: window.place(verdict.receipt).0, units: signed(cost) }
+                Self::Window { segment: window.place(verdict.receipt.instant()).0, units: signed(cost) }
             }
             Meter::Bucket(bucket) => {
                 let drain = signed(bucket.interval().saturating_mul(cost)).min(MAX_DRAIN);
                 Self::Bucket { drain, floor: moved(at, drain) }
             }
-            Meter::Log(log) => Self::Log { newest: verdict.receipt, units: signed(cost.min(log.limit())) },
+            Meter::Log(log) => {
+                Self::Log { newest: verdict.receipt.instant(), units: signed(cost.min(log.limit())) }
+            }
         }
     }
 
     /// The units that a refund removed, from the states before and after it.
     pub(super) fn of_refund(refund: &Refund<'_>, before: &State, after: &State) -> Option<Self> {
-        let receipt = refund.receipt;
+        let receipt = refund.receipt.instant();
         let units = match (&refund.meter, before, after) {
             (Meter::Window(window), State::Window(before), State::Window(after)) => {
                 let segment = window.place(receipt).0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::{Bucket, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, Window};
-use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Verdict};
+use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Receipt, Verdict};
 
 use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest, whole_units};
 
@@ -259,7 +259,7 @@ impl Request {
                 // the time that their number takes. Beyond the limit, the store does not tell the number.
                 let longest = Duration::from_nanos(units.saturating_mul(bucket.interval())) + CLOCK_SLACK;
                 let is_one_rate = match self.charges() {
-                    true => verdict.receipt == verdict.reset_at,
+                    true => verdict.receipt == Receipt::at(verdict.reset_at),
                     false => verdict.remaining == 0 || verdict.reset_at.since(now) <= longest,
                 };
                 Reading::Bucket(BucketReading {
@@ -276,7 +276,7 @@ impl Request {
                 Reading::Log {
                     live: verdict.limit.saturating_sub(verdict.remaining),
                     // The store decided as of the newest unit if that is later.
-                    at: verdict.receipt.max(Timestamp::derived(newest)),
+                    at: verdict.receipt.instant().max(Timestamp::derived(newest)),
                 }
             }
         })

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::meter::{MAX_UNITS, Meter};
-use ratelimit_core::store::{Answer, Claim, Claims, MAX_CLAIMS, Mode, Refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MAX_CLAIMS, Mode, Receipt, Refund};
 use ratelimit_core::{Applied, CounterStore, StoreError, Timestamp};
 
 use super::request::{Request, Return, requests};
@@ -174,7 +174,7 @@ impl<S: CounterStore> Batch<'_, S> {
                 id: given.scope.id(id),
                 cost: given.cost,
                 meter: given.scope.meter,
-                receipt: given.receipt(now),
+                receipt: Receipt::at(given.receipt(now)),
             });
             let refunds: Vec<Refund<'_>> = refunds.collect();
             let result = self.node.shared.refund(now, &refunds).await;
@@ -212,7 +212,7 @@ impl<S: CounterStore> Batch<'_, S> {
                 Ok(Some(verdict)) => match request.reading(&verdict) {
                     Some(reading) => readings.push((request.usage, reading)),
                     None => {
-                        let add = |usage: &Usage| self.node.ledger.add_sent(usage, verdict.receipt);
+                        let add = |usage: &Usage| self.node.ledger.add_sent(usage, verdict.receipt.instant());
                         self.node.resets.if_no_reset_is_pending(&self.usages[request.usage], add);
                     }
                 },

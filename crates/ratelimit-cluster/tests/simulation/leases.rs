@@ -150,7 +150,7 @@ impl Fleet {
             .await;
             match answer {
                 Ok(answer) if answer.admitted => {
-                    let at = answer.verdicts[0].receipt;
+                    let at = answer.verdicts[0].receipt.instant();
                     record.borrow_mut().local += u64::from(trips == 0);
                     record.borrow_mut().admitted[key].push(Admitted { at, cost });
                 }

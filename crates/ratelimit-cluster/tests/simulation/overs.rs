@@ -2,6 +2,7 @@
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::Receipt;
 
 /// Units that one node has admitted.
 #[derive(Clone, Copy, Debug)]
@@ -10,7 +11,7 @@ pub(crate) struct Admission {
     pub(crate) cost: u64,
     /// Which life of which node.
     pub(crate) by: usize,
-    pub(crate) receipt: Timestamp,
+    pub(crate) receipt: Receipt,
     /// When its units were given back, of a log.
     pub(crate) returned: Option<Timestamp>,
 }

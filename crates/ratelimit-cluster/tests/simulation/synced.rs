@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ratelimit_cluster::{SyncConfig, Synced};
 use ratelimit_core::meter::Meter;
-use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Refund, Verdict};
+use ratelimit_core::store::{CLOCK_SLACK, Claim, MeterId, Mode, Receipt, Refund, Verdict};
 use ratelimit_core::{Limit, SyncCounterStore as _, Timestamp};
 use ratelimit_memory::MemoryStore;
 
@@ -371,7 +371,7 @@ impl Fleet {
         for key in 0..KEYS {
             self.decide(last, key, 1, Mode::Force);
             let (at, by) = (self.now, last);
-            self.admitted[key].push(Admission { at, cost: 1, by, receipt: at, returned: None });
+            self.admitted[key].push(Admission { at, cost: 1, by, receipt: Receipt::at(at), returned: None });
         }
         self.run_until(self.now + Duration::from_nanos(4 * self.interval));
         let mut counts = false;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Refund, Time};
+use ratelimit_core::store::{
+    Answer, Claim, Claims, Decisions, MeterId, Mode, Promises, Receipt, Refund, Time,
+};
 use ratelimit_core::{Clock, CounterStore, Limit, StoreError, SystemClock, Timestamp};
 
 use tokio::time::Instant;
@@ -50,7 +52,7 @@ impl Part {
         Claim { id: self.id(), cost: self.cost, meter: self.limit.meter_for(&self.key) }
     }
 
-    pub(super) fn refund(&self, receipt: Timestamp) -> Refund<'_> {
+    pub(super) fn refund(&self, receipt: Receipt) -> Refund<'_> {
         Refund { id: self.id(), cost: self.cost, meter: self.limit.meter_for(&self.key), receipt }
     }
 
@@ -107,7 +109,7 @@ pub(super) async fn put_many(
 pub(super) async fn give_back(
     store: &Handle,
     now: Timestamp,
-    charged: &[(Part, Timestamp)],
+    charged: &[(Part, Receipt)],
 ) -> CaseResult<Result<(), StoreError>> {
     let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
     let promises = promises_with(store, charged.iter().map(|(part, _)| part));
@@ -203,7 +205,7 @@ impl Beside {
     }
 
     /// Refunds units. Returns whether a meter is as good as new after it, so that a store may have removed it.
-    pub(super) async fn refund(&mut self, charged: &[(Part, Timestamp)]) -> CaseResult<bool> {
+    pub(super) async fn refund(&mut self, charged: &[(Part, Receipt)]) -> CaseResult<bool> {
         give_back(&self.handle, self.now, charged).await??;
         let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
         Ok(self.model.refund(self.now, &refunds))

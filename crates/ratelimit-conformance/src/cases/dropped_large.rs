@@ -1,7 +1,6 @@
 //! Calls with many parts that are dropped: each slice takes effect in full or not at all, and nothing takes effect twice.
 
-use ratelimit_core::Timestamp;
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::contended::may_contend;
@@ -84,7 +83,7 @@ async fn of_size(bench: &Bench, call: Call, text: &str, size: usize) -> CaseResu
     let mut all = Vec::new();
     for number in 0..CUTS {
         let parts = parts(text, &format!("{size} {number}"), size)?;
-        let mut receipts: Vec<Timestamp> = Vec::new();
+        let mut receipts: Vec<Receipt> = Vec::new();
         for some in parts.chunks(64) {
             let charged = put(store, START, Mode::Force, some).await??;
             receipts.extend(charged.verdicts.iter().map(|verdict| verdict.receipt));
@@ -125,7 +124,7 @@ async fn of_size(bench: &Bench, call: Call, text: &str, size: usize) -> CaseResu
     Ok(())
 }
 
-async fn make(store: &Handle, call: Call, parts: &[Part], receipts: Vec<Timestamp>) -> CaseResult {
+async fn make(store: &Handle, call: Call, parts: &[Part], receipts: Vec<Receipt>) -> CaseResult {
     let of_call: Vec<Part> = parts.iter().map(|part| part.of(OF_CALL)).collect();
     let batch = |size: usize| -> Vec<Slice> {
         let slice = |parts: &[Part]| Slice { now: START, mode: Mode::Charge, parts: parts.to_vec() };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::store::{Answer, Claim, Claims, Mode};
-use ratelimit_core::{Limit, Timestamp};
+use ratelimit_core::Limit;
+use ratelimit_core::store::{Answer, Claim, Claims, Mode, Receipt};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, storm};
@@ -60,7 +60,7 @@ enum Call {
         found: Figures,
     },
     /// Of one meter. Other calls may come between the meters of a refund or a reset.
-    Refund(Part, Timestamp),
+    Refund(Part, Receipt),
     Reset(Part),
 }
 
@@ -104,7 +104,7 @@ async fn one_after_another(
     ticks: Arc<AtomicU64>,
 ) -> CaseResult<Vec<Recorded>> {
     let mut calls = Vec::new();
-    let mut refundable: Vec<Vec<(Part, Timestamp)>> = Vec::new();
+    let mut refundable: Vec<Vec<(Part, Receipt)>> = Vec::new();
     for _ in 0..CALLS {
         let what = random.below(100);
         let mut parts: Vec<Part> = meters.iter().map(|meter| meter.of(random.between(1, 4))).collect();

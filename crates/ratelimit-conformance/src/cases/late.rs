@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Limit, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier};
@@ -162,7 +162,7 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
     for part in &parts {
         beside.set(newest()).claim(Mode::Charge, &[part.of(1)]).await?;
     }
-    let mut held: Vec<(Part, Timestamp)> = Vec::new();
+    let mut held: Vec<(Part, Receipt)> = Vec::new();
     let (mut newest, mut floor) = (newest(), START);
     for step in 0..160 {
         newest = newest + Duration::from_secs(random.below(120));
@@ -192,11 +192,7 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
 }
 
 /// Refunds some units. Returns whether a meter is as good as new.
-async fn take(
-    random: &mut Random,
-    held: &mut Vec<(Part, Timestamp)>,
-    beside: &mut Beside,
-) -> CaseResult<bool> {
+async fn take(random: &mut Random, held: &mut Vec<(Part, Receipt)>, beside: &mut Beside) -> CaseResult<bool> {
     if held.is_empty() {
         return Ok(false);
     }

@@ -1,7 +1,7 @@
 //! Calls that write nothing leave nothing, whatever the handle remembers.
 
-use ratelimit_core::store::{Decisions, Mode};
-use ratelimit_core::{Limit, Timestamp};
+use ratelimit_core::Limit;
+use ratelimit_core::store::{Decisions, Mode, Receipt};
 
 use super::beside::{Beside, Part, Slice, after};
 use crate::bench::{Bench, limit};
@@ -105,7 +105,7 @@ impl Empty {
         let Self { bench, other, full, known, before, beside } = self;
         let part = |done: &Done| Part::new(limit, format!("{done:?}{round}"), 0);
         let parts: Vec<Part> = all.iter().map(part).collect();
-        let mut receipts = vec![beside.now(); parts.len()];
+        let mut receipts = vec![Receipt::at(beside.now()); parts.len()];
         if *known {
             for (part, receipt) in parts.iter().zip(&mut receipts) {
                 let charged = beside.on(&bench.store).claim(Mode::Charge, &[part.of(2)]).await?;
@@ -129,7 +129,7 @@ impl Empty {
     }
 }
 
-async fn make(beside: &mut Beside, done: Done, part: &Part, full: &Part, receipt: Timestamp) -> CaseResult {
+async fn make(beside: &mut Beside, done: Done, part: &Part, full: &Part, receipt: Receipt) -> CaseResult {
     let slice = |parts: Vec<Part>| Slice { now: beside.now(), mode: Mode::Charge, parts };
     match done {
         Done::Peek => drop(beside.claim(Mode::Peek, &[part.of(1), full.of(0)]).await?),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Clock, LimitBuilder, SystemClock, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
@@ -149,7 +149,7 @@ pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 
         }
         Way::RefundOfUnknown => {
             let now = beside.now();
-            beside.refund(&[(part.of(1), now)]).await?;
+            beside.refund(&[(part.of(1), Receipt::at(now))]).await?;
         }
         Way::Refused => {
             beside.claim(Mode::Charge, all).await?;

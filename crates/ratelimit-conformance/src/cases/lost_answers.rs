@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Applied, StoreError};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
@@ -151,7 +151,7 @@ async fn ask(
     handle: &Handle,
     call: Call,
     part: &Part,
-    receipt: ratelimit_core::Timestamp,
+    receipt: Receipt,
 ) -> CaseResult<Result<(), StoreError>> {
     let other = Part { key: [part.key.as_slice(), b" other"].concat(), ..part.of(1) };
     let slice = |part: Part| Slice { now: START, mode: Mode::Charge, parts: vec![part] };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_core::meter::Meter;
-use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Receipt, Refund};
 use ratelimit_core::{Algorithm, Clock as _, DynCounterStore, Limit, StoreError, SystemClock, Timestamp};
 
 use crate::bench::{Bench, limit};
@@ -131,7 +131,7 @@ struct Charge {
     limit: usize,
     cost: u64,
     at: Timestamp,
-    receipt: Timestamp,
+    receipt: Receipt,
 }
 
 fn interval(limit: &Limit) -> u64 {

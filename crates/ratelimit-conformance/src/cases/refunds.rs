@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Refund};
-use ratelimit_core::{CounterStore, Limit, Request, Timestamp};
+use ratelimit_core::store::{Claim, Claims, MeterId, Mode, Receipt, Refund};
+use ratelimit_core::{CounterStore, Limit, Request};
 
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
@@ -153,7 +153,7 @@ async fn bucket(bench: Bench) -> CaseResult {
     trial.admit(10).await?;
     // A limiter gives nothing back twice. For a second refund, the bucket only sees that four units lie before that receipt:
     // the end of nine units.
-    refund_again(&bench, &trial, "60/min burst 10", (6, START + Duration::from_secs(9))).await?;
+    refund_again(&bench, &trial, "60/min burst 10", (6, Receipt::at(START + Duration::from_secs(9)))).await?;
     ensure_eq!(trial.left().await?, 4, "left after the same was given back again");
     Ok(())
 }
@@ -163,7 +163,7 @@ async fn refund_again(
     bench: &Bench,
     trial: &Trial,
     text: &str,
-    (cost, receipt): (u64, Timestamp),
+    (cost, receipt): (u64, Receipt),
 ) -> CaseResult {
     let limit = limit(text)?;
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
@@ -178,7 +178,7 @@ async fn log(bench: Bench) -> CaseResult {
     trial.at(Duration::from_secs(20));
     trial.limiter.refund(&first).await?;
     trial.expect_left(5).await?;
-    refund_again(&bench, &trial, "10/min log", (4, START)).await?;
+    refund_again(&bench, &trial, "10/min log", (4, Receipt::at(START))).await?;
     trial.expect_left(5).await?;
     trial.limiter.refund(&second).await?;
     trial.expect_left(10).await
@@ -212,7 +212,7 @@ async fn twice(bench: Bench) -> CaseResult {
 /// Five units of a key under each of these limits, which are refunded at the store: a limiter gives nothing back twice.
 struct Charged<'c> {
     claims: Vec<Claim<'c>>,
-    receipts: Vec<Timestamp>,
+    receipts: Vec<Receipt>,
 }
 
 async fn charge<'c>(
@@ -263,7 +263,7 @@ async fn unknown(bench: Bench) -> CaseResult {
     for kind in bench.kinds() {
         let limit = kind.limit(5, MINUTE)?;
         let id = MeterId { namespace: "", scope: limit.scope(), key: b"unknown" };
-        let refund = Refund { id, cost: 3, meter: limit.meter_for(id.key), receipt: START };
+        let refund = Refund { id, cost: 3, meter: limit.meter_for(id.key), receipt: Receipt::at(START) };
         bench.store.refund(START, &[refund]).await?;
         bench.store.refund(START, &[]).await?;
         let trial = Trial::new(&bench, limit.clone()).key("unknown");

@@ -1,7 +1,7 @@
 //! The parts of random sequences.
 
 use ratelimit_core::meter::{Bucket, Meter};
-use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Refund};
+use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode, Receipt, Refund};
 use ratelimit_core::{Limit, Timestamp};
 
 use crate::describe::instant;
@@ -93,7 +93,7 @@ pub(super) struct Part {
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) part: Part,
-    pub(super) receipt: Timestamp,
+    pub(super) receipt: Receipt,
 }
 
 impl Step {
@@ -172,7 +172,7 @@ pub(super) fn is_conservative(claims: &Claims<'_>, expected: &Answer, found: &An
     for ((claim, verdict), expected) in claims.iter().zip(&mut raised.verdicts).zip(&expected.verdicts) {
         verdict.remaining = verdict.remaining.max(expected.remaining);
         if let Meter::Window(window) = &claim.meter
-            && window.place(verdict.receipt).0 == window.place(expected.receipt).0
+            && window.place(verdict.receipt.instant()).0 == window.place(expected.receipt.instant()).0
         {
             verdict.receipt = expected.receipt;
         }

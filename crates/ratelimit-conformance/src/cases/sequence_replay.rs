@@ -212,7 +212,7 @@ impl Done<'_> {
             }
             Self::GivenBack(now, given) => {
                 let part = |(Held { part, receipt }, cost): &(Held, u64)| {
-                    format!("{cost} of {}, receipt {}", part.name(), instant(*receipt))
+                    format!("{cost} of {}, receipt {}", part.name(), instant(receipt.instant()))
                 };
                 let parts: Vec<String> = given.iter().map(part).collect();
                 let meters =

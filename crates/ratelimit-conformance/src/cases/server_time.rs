@@ -199,7 +199,8 @@ async fn drained_since(bench: &Bench) -> CaseResult {
     give_back(&bench.store, START, &[(part[0].clone(), first)]).await??;
     let peeked = put(&bench.store, START, Mode::Peek, &part).await??;
     // The refund happened between the two peeks. What it returns are the units of the first charge that were left then.
-    let empty_at = |refunded: Timestamp| earlier(second, first.since(refunded)).max(peeked.now);
+    let empty_at =
+        |refunded: Timestamp| earlier(second.instant(), first.instant().since(refunded)).max(peeked.now);
     let (from, to, found) = (empty_at(before), empty_at(peeked.now), peeked.verdicts[0].reset_at);
     ensure!(from <= found && found <= to, "empty at {found:?} instead of {from:?} to {to:?}: {peeked:?}");
     Ok(())

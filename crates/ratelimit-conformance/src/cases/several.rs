@@ -1,7 +1,6 @@
 //! Resets and refunds of several meters in one call: each meter is handled, whatever the others are.
 
-use ratelimit_core::Timestamp;
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 
 use super::beside::{Beside, Part, after};
 use crate::bench::Bench;
@@ -56,7 +55,7 @@ async fn each(bench: Bench, resets: bool) -> CaseResult {
             let mut charged = Vec::new();
             for (place, part) in parts.iter().enumerate() {
                 let receipt = if unknown.contains(&place) {
-                    beside.now()
+                    Receipt::at(beside.now())
                 } else {
                     beside.claim(Mode::Charge, std::slice::from_ref(part)).await?.verdicts[0].receipt
                 };
@@ -79,7 +78,7 @@ async fn several_of_one(bench: Bench) -> CaseResult {
         let part = Part::new(&kind.limit(10, DAYS)?, "k", 0);
         let other = Part::new(&kind.limit(10, DAYS)?, "other", 0);
         let mut beside = Beside::new(&bench);
-        let mut charged: Vec<(Part, Timestamp)> = Vec::new();
+        let mut charged: Vec<(Part, Receipt)> = Vec::new();
         for part in [part.of(3), part.of(2), other.of(4), part.of(4)] {
             let answer = beside.claim(Mode::Charge, std::slice::from_ref(&part)).await?;
             charged.push((part, answer.verdicts[0].receipt));
@@ -97,7 +96,7 @@ async fn zero(bench: Bench) -> CaseResult {
         let [first, second] = ["first", "second"].map(|key| Part::new(&limit, key, 5));
         let mut beside = Beside::new(&bench);
         let charged = beside.claim(Mode::Charge, &[first.clone(), second.clone()]).await;
-        let receipt = charged?.verdicts.last().map_or(START, |verdict| verdict.receipt);
+        let receipt = charged?.verdicts.last().map_or(Receipt::at(START), |verdict| verdict.receipt);
         beside.refund(&[(first.of(0), receipt), (second.of(5), receipt)]).await?;
         beside.stands(&[first, second], &format!("a refund of nothing and of 5, {kind:?}")).await?;
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ratelimit_core::meter::{Meter, State};
-use ratelimit_core::store::{Answer, CLOCK_SLACK, Decisions, Mode};
+use ratelimit_core::store::{Answer, CLOCK_SLACK, Decisions, Mode, Receipt};
 use ratelimit_core::{Clock, Limits, SystemClock, Timestamp};
 
 use super::atomic::exactly;
@@ -194,7 +194,7 @@ async fn in_state(bench: Bench, state: Before) -> CaseResult {
 struct Told {
     asked_at: Timestamp,
     admitted: bool,
-    receipt: Timestamp,
+    receipt: Receipt,
 }
 
 impl Told {
@@ -248,15 +248,15 @@ async fn one_turn(bench: &Bench, part: &Part, turn: Timestamp, mut state: State,
 
 /// Checks that the admitted units fit one after another, in the order of their receipts.
 fn holds_together(meter: &Meter, state: &mut State, told: &[Told], kind: Kind) -> CaseResult {
-    let mut receipts: Vec<Timestamp> =
+    let mut receipts: Vec<Receipt> =
         told.iter().filter(|told| told.admitted).map(|told| told.receipt).collect();
     receipts.sort_unstable();
     for receipt in receipts {
         ensure!(
-            meter.fits(state, 1, receipt),
+            meter.fits(state, 1, receipt.instant()),
             "a unit with the receipt {receipt:?} does not fit after those before it, {kind:?}"
         );
-        meter.charge(state, 1, receipt);
+        meter.charge(state, 1, receipt.instant());
     }
     Ok(())
 }
@@ -301,7 +301,7 @@ async fn while_meters_expire(bench: Bench) -> CaseResult {
             (Decisions::Conservative, Meter::Window(window)) => {
                 let mut counts: HashMap<u64, u64> = HashMap::new();
                 for Answered { told, .. } in &answered {
-                    *counts.entry(window.place(told.receipt).0).or_default() += 1;
+                    *counts.entry(window.place(told.receipt.instant()).0).or_default() += 1;
                 }
                 let most = counts.values().max().copied().unwrap_or_default();
                 ensure!(most <= QUOTA, "{most} were admitted in one window of {QUOTA}, {kind:?}");

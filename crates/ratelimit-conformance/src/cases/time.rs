@@ -154,7 +154,11 @@ async fn callers_instant(bench: Bench) -> CaseResult {
     for now in [newest, START + (MINUTE - SLACK), newest] {
         let answer = put(&bench.store, now, Mode::Charge, &one).await??;
         ensure_eq!(answer.now, now, "the instant of the answer");
-        ensure_eq!(answer.verdicts[0].receipt, newest, "the receipt of a charge as of the newest instant");
+        ensure_eq!(
+            answer.verdicts[0].receipt.instant(),
+            newest,
+            "the receipt of a charge as of the newest instant"
+        );
         ensure_eq!(answer.verdicts[0].ready_at, now, "when the units may be used");
     }
     Ok(())

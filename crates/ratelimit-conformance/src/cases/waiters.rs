@@ -4,8 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use ratelimit_core::Timestamp;
-use ratelimit_core::store::Mode;
+use ratelimit_core::store::{Mode, Receipt};
 
 use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;
@@ -88,7 +87,7 @@ async fn one(bench: &Bench, call: Call, parts: &[Part], polls: usize) -> CaseRes
     let handle = &bench.store;
     let begin: Vec<Part> = parts.iter().map(|part| part.of(100)).collect();
     let charged = put(handle, START, Mode::Force, &begin).await??;
-    let receipts: Vec<Timestamp> = charged.verdicts.iter().map(|verdict| verdict.receipt).collect();
+    let receipts: Vec<Receipt> = charged.verdicts.iter().map(|verdict| verdict.receipt).collect();
     let begun = |number: usize| made(handle.clone(), call, number, parts.to_vec(), receipts.clone());
     let mut waiting: Vec<Option<BoxFuture<'static, CaseResult>>> =
         (0..AT_ONCE).map(|number| Some(begun(number))).collect();
@@ -157,7 +156,7 @@ fn made(
     call: Call,
     number: usize,
     parts: Vec<Part>,
-    receipts: Vec<Timestamp>,
+    receipts: Vec<Receipt>,
 ) -> BoxFuture<'static, CaseResult> {
     Box::pin(async move {
         let of = |cost| parts.iter().map(|part| part.of(cost)).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use super::heap::let_go;
-use crate::{Limit, Timestamp};
+use crate::{Limit, Receipt};
 
 /// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
 /// memory, and dropping it takes a comparison.
@@ -25,7 +25,7 @@ pub(crate) struct Charge {
     pub(super) units: u64,
     /// What a refund needs to find them. `None` if no meter counts them: there are more than it can count, or the store has
     /// not answered.
-    pub(super) receipt: Option<Timestamp>,
+    pub(super) receipt: Option<Receipt>,
     /// The period of the calendar in which they were charged, if they were charged after the decision.
     pub(super) period: Option<Box<Limit>>,
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{AskedKey, Decision};
-use crate::{Answer, Limit, Limits, MAX_CLAIMS, Timestamp, Verdict, Verdicts};
+use crate::{Answer, Limit, Limits, MAX_CLAIMS, Receipt, Timestamp, Verdict, Verdicts};
 
 /// The first byte: which format follows.
 const FORMAT: u8 = 1;
@@ -36,7 +36,7 @@ impl Decision<'_> {
             for status in limits() {
                 part(&mut bytes, status.rule().to_string().as_bytes());
                 part(&mut bytes, status.rule().scope().as_bytes());
-                bytes.extend(status.verdict.receipt.as_nanos().to_le_bytes());
+                bytes.extend(status.verdict.receipt.to_bits().to_le_bytes());
             }
         }
         Some(bytes)
@@ -85,7 +85,7 @@ impl Decision<'static> {
 }
 
 /// Reads a limit, as it was when it was charged, and the receipt of its charge.
-fn limit(rest: &mut &[u8], now: Timestamp) -> Option<(Limit, Timestamp)> {
+fn limit(rest: &mut &[u8], now: Timestamp) -> Option<(Limit, Receipt)> {
     let limit: Limit = str::from_utf8(split_part(rest)?).ok()?.parse().ok()?;
     let scope = split_part(rest)?;
     let seconds = now.as_nanos() / 1_000_000_000;
@@ -93,10 +93,10 @@ fn limit(rest: &mut &[u8], now: Timestamp) -> Option<(Limit, Timestamp)> {
     let near = [seconds, seconds.saturating_sub(CLOCKS_APART), seconds.saturating_add(CLOCKS_APART)];
     let mut resolved = near.into_iter().map(|instant| limit.at(Timestamp::from_secs(instant)));
     let limit = resolved.find(|limit| limit.scope().as_bytes() == scope)?;
-    Some((limit, instant(rest)?))
+    Some((limit, Receipt::from_bits(number(rest)?)))
 }
 
-fn fresh(limit: &Limit, now: Timestamp, receipt: Timestamp) -> Verdict {
+fn fresh(limit: &Limit, now: Timestamp, receipt: Receipt) -> Verdict {
     let units = limit.burst();
     Verdict {
         fits: true,

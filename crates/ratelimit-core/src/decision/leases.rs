@@ -6,8 +6,7 @@ use super::charges::Charges;
 use super::short_key::ChargedKeys;
 use super::taken::counted;
 use super::{Decision, LimitStatus};
-use crate::receipt::{is_marked, unmarked};
-use crate::{Algorithm, Answer, ErrorKind, StoreError, Time, Timestamp};
+use crate::{Algorithm, Answer, ErrorKind, Receipt, StoreError, Time, Timestamp};
 
 /// The units that a decision holds under concurrency limits, as they were when a renewal began.
 pub(crate) struct Leases {
@@ -105,14 +104,14 @@ impl Leases {
     /// or was given back. `None` if the leases can be renewed, or if the store's clock decides whether they can: only its answer
     /// shows that.
     pub(crate) fn outcome_without_renewal(&self, now: Timestamp, time: Time) -> Option<bool> {
-        let has_ended = |(receipt, length)| unmarked(receipt) + length < now;
+        let has_ended = |(receipt, length): (Receipt, Duration)| receipt.instant() + length < now;
         if self.is_gone || time != Time::Server && self.ends().any(has_ended) {
             return Some(false);
         }
         self.held.is_empty().then_some(true)
     }
 
-    fn ends(&self) -> impl Iterator<Item = (Timestamp, Duration)> {
+    fn ends(&self) -> impl Iterator<Item = (Receipt, Duration)> {
         let receipts = self.held.iter().filter_map(|charge| charge.receipt);
         receipts.zip(self.lengths.iter().copied())
     }
@@ -121,7 +120,7 @@ impl Leases {
     fn are_late(&self, renewal: &Answer) -> bool {
         // A fallback has another clock than the store. So has each node of a cluster: a lease is judged by the clock of its own.
         let pairs = || self.ends().zip(renewal.verdicts.iter().map(|verdict| verdict.receipt));
-        let is_elsewhere = pairs().any(|((old, _), new)| is_marked(old) != is_marked(new));
-        !is_elsewhere && pairs().any(|((old, length), new)| unmarked(old) + length < unmarked(new))
+        let is_elsewhere = pairs().any(|((old, _), new)| old.is_of_fallback() != new.is_of_fallback());
+        !is_elsewhere && pairs().any(|((old, length), new)| old.instant() + length < new.instant())
     }
 }

@@ -22,7 +22,6 @@ pub use status::LimitStatus;
 use std::fmt;
 use std::time::Duration;
 
-use crate::receipt::is_marked;
 use crate::{Answer, ErrorKind, StoreError, Timestamp};
 
 /// The result of a check: whether the request may pass, and the status of its limits.
@@ -133,7 +132,7 @@ impl<'l> Decision<'l> {
     /// Whether the store did not answer and a [`Fallback`](crate::layers::Fallback) decided in its place, at least for one
     /// limit. The figures are then those of the fallback.
     pub fn degraded(&self) -> bool {
-        self.parts.verdicts().iter().any(|verdict| is_marked(verdict.receipt))
+        self.parts.verdicts().iter().any(|verdict| verdict.receipt.is_of_fallback())
     }
 
     /// The maximum number of units that the deciding limit can admit at once.

@@ -10,8 +10,7 @@ use super::parts::Claimed;
 use super::short_key::{ChargedKeys, KeyBytes};
 use crate::bounds::MAX_UNITS;
 use crate::meter::MAX_DEBT;
-use crate::receipt::{is_marked, marked, unmarked};
-use crate::{Answer, Claim, Limit, Log, Meter, MeterId, Refund, Timestamp};
+use crate::{Answer, Claim, Limit, Log, Meter, MeterId, Receipt, Refund, Timestamp};
 
 impl Decision<'_> {
     /// Begins the list, if there is anything to give back.
@@ -153,11 +152,10 @@ fn take_uncounted(list: &mut Charges, limit: usize, units: u64) -> u64 {
 
 /// The receipt of what is left of a charge after its last units were given back. The units of a bucket drain one after
 /// another, and a receipt is the end of the last one; the other meters count all units of a charge at one instant.
-fn receipt_of_rest(receipt: Timestamp, meter: Meter, back: u64) -> Timestamp {
+fn receipt_of_rest(receipt: Receipt, meter: Meter, back: u64) -> Receipt {
     let Meter::Bucket(bucket) = meter else { return receipt };
     let earlier = back.saturating_mul(bucket.interval());
-    let rest = Timestamp::derived(unmarked(receipt).as_nanos().saturating_sub(earlier));
-    if is_marked(receipt) { marked(rest) } else { rest }
+    receipt.moved_to(Timestamp::derived(receipt.instant().as_nanos().saturating_sub(earlier)))
 }
 
 /// The meter for a charge that has to be made whether it fits or not. A charge of a log deletes the oldest units beyond the

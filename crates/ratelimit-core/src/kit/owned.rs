@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::OwnedName;
 use crate::meter::decide_costs;
 use crate::meter::refund;
-use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp};
+use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Receipt, Refund, State, Timestamp};
 
 /// [`Claims`] that own their data, so that a task, a thread or a queue can hold them.
 ///
@@ -62,7 +62,7 @@ pub struct OwnedRefund<K> {
     /// Where the meter is stored, how many units are returned, and how the meter counts.
     pub claim: OwnedClaim<K>,
     /// As [`Refund::receipt`].
-    pub receipt: Timestamp,
+    pub receipt: Receipt,
 }
 
 impl<K> OwnedClaims<K> {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Open, observe};
-use crate::receipt::{ASK_AGAIN, is_marked, marked, unmarked};
+use crate::receipt::ASK_AGAIN;
 use crate::{Answer, Applied, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
 /// A layer that calls a second store, the fallback, if the first one returns an error of any kind.
@@ -88,7 +88,7 @@ fn degraded(
     let mut answer = answer.map_err(|second| both(error, &second))?;
     observe::fell_back(error);
     for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
-        verdict.receipt = marked(verdict.receipt);
+        verdict.receipt = verdict.receipt.of_fallback();
         // A cost that only the first store can admit.
         if verdict.fits_at.is_none() && claim.cost <= claim.meter.limit() {
             verdict.fits_at = Some(answer.now + ASK_AGAIN);
@@ -147,14 +147,14 @@ impl<S: CounterStore, F: CounterStore> CounterStore for Fallback<S, F> {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let (of_fallback, of_store): (SmallVec<[Refund<'_>; 4]>, SmallVec<[Refund<'_>; 4]>) =
-            refunds.iter().copied().partition(|refund| is_marked(refund.receipt));
+            refunds.iter().copied().partition(|refund| refund.receipt.is_of_fallback());
         let stored = if of_store.is_empty() { Ok(()) } else { self.store.refund(now, &of_store).await };
         if of_fallback.is_empty() {
             return stored;
         }
         let of_fallback: SmallVec<[Refund<'_>; 4]> = of_fallback
             .into_iter()
-            .map(|refund| Refund { receipt: unmarked(refund.receipt), ..refund })
+            .map(|refund| Refund { receipt: refund.receipt.for_store(), ..refund })
             .collect();
         let refunded = self.fallback.refund(now, &of_fallback).await;
         if of_store.is_empty() { refunded } else { together(stored, refunded) }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::receipt::is_marked;
 use crate::store::Decisions;
 use crate::{
-    Answer, Claim, Claims, CounterStore, Meter, MeterId, Mode, Promises, Refund, StoreError, Time, Timestamp,
-    Verdict, Verdicts,
+    Answer, Claim, Claims, CounterStore, Meter, MeterId, Mode, Promises, Receipt, Refund, StoreError, Time,
+    Timestamp, Verdict, Verdicts,
 };
 
 /// The default of [`RefusalCache::with_max_age`].
@@ -289,7 +288,7 @@ impl Table {
             fits: verdict.fits || verdict.fits_at.is_some_and(|instant| instant <= now),
             // In a queue the turn stays the same; otherwise it is now.
             ready_at: verdict.ready_at.max(now),
-            receipt: now,
+            receipt: Receipt::at(now),
             ..*verdict
         };
         holds.then(|| known.verdicts.iter().map(at_now).collect())
@@ -312,7 +311,7 @@ impl Table {
         let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
         let names = names(claims);
         // A fallback's refusal is only valid until the first store answers again.
-        if !is_certain || names.len() > LONGEST || is_marked(verdict.receipt) {
+        if !is_certain || names.len() > LONGEST || verdict.receipt.is_of_fallback() {
             return;
         }
         let until = fits_at.min(now + max_age);

@@ -1,7 +1,6 @@
 //! Returning units without the decision that has charged them.
 
 use super::{RateLimiter, Request};
-use crate::receipt::{is_marked, marked};
 use crate::{CheckError, Clock, CounterStore, Mode, Refund};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -29,8 +28,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let each = claims.iter().zip(&answer.verdicts).zip(of_bans).filter(|(_, is_ban)| !is_ban);
         let refunds: Vec<Refund<'_>> = each
             .map(|((claim, verdict), _)| {
-                let newest = claim.meter.newest(verdict.reset_at);
-                let receipt = if is_marked(verdict.receipt) { marked(newest) } else { newest };
+                let receipt = verdict.receipt.moved_to(claim.meter.newest(verdict.reset_at));
                 Refund { id: claim.id, cost: claim.cost, meter: claim.meter, receipt }
             })
             .collect();

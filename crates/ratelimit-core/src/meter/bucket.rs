@@ -8,7 +8,7 @@ use super::bucket_state::{BucketState, Debt, Owed, drain_time, latest, left_of};
 use super::charged::Charged;
 use super::check::{check_period, check_units};
 use super::divisor::Divisor;
-use crate::{LimitError, MAX_RATES, MAX_UNITS, Mode, Timestamp, Verdict};
+use crate::{LimitError, MAX_RATES, MAX_UNITS, Mode, Receipt, Timestamp, Verdict};
 
 /// The maximum of `burst x interval`: 2<sup>61</sup> ns, about 73 years.
 const MAX_TOLERANCE: u64 = 1 << 61;
@@ -227,7 +227,7 @@ impl Bucket {
             let ready_at = self.turn(*at, from_ref(&debt), cost, seen, now);
             debt.restart_if_drained(seen);
             debt.add(&[], cost, seen);
-            let receipt = debt.lengthen_line(cost, seen);
+            let receipt = Receipt::at(debt.lengthen_line(cost, seen));
             (*at, *tat) = (Timestamp::derived(seen), debt.tat);
             Charged { receipt, ready_at }
         });
@@ -299,7 +299,7 @@ impl Bucket {
                 debt.add(slower, cost, seen);
             }
         }
-        let receipt = state.debts[own].lengthen_line(cost, seen);
+        let receipt = Receipt::at(state.debts[own].lengthen_line(cost, seen));
         if state.debts.len() > MAX_RATES {
             // The units of the removed debt are in the first debt as well, and drain at the rate of that one.
             state.debts.remove(1);
@@ -362,12 +362,12 @@ impl Bucket {
     ///
     /// In a bucket in steps, the request that began the step may be the one that is refunded. The units behind it may have
     /// come at any time up to `now`, so the step begins anew at `now`.
-    pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
+    pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Receipt, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
         let seen = self.seen(state.at, &state.debts, now);
         let line = state.debts[own].receipt.as_nanos();
         let there = state.own(own, seen);
-        let since = line.saturating_sub(receipt.as_nanos());
+        let since = line.saturating_sub(receipt.instant().as_nanos());
         let before = there.saturating_sub(since);
         let back = Owed { time: drain_time(cost, self.interval()).min(before), interval: self.interval() };
         if back.time == 0 || self.has_turns(state, since, seen) {
@@ -433,7 +433,7 @@ impl Bucket {
             },
             ready_at: charged
                 .map_or_else(|| self.turn(at, debts, cost, seen, now), |charged| charged.ready_at),
-            receipt: charged.map_or(now, |charged| charged.receipt),
+            receipt: charged.map_or(Receipt::at(now), |charged| charged.receipt),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::charged::Charged;
 use super::check::{check_period, check_units};
-use crate::{LimitError, MAX_LOG_UNITS, Timestamp, Verdict};
+use crate::{LimitError, MAX_LOG_UNITS, Receipt, Timestamp, Verdict};
 
 /// Stores the instant of each admitted unit for the length of the window: exact, at eight bytes per unit.
 ///
@@ -114,7 +114,7 @@ impl Log {
         state.units.drain(..surplus);
         self.make_room(&mut state.units, added);
         state.units.extend(std::iter::repeat_n(now, added));
-        Charged { receipt: Timestamp::derived(now), ready_at }
+        Charged { receipt: Receipt::at(Timestamp::derived(now)), ready_at }
     }
 
     /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes per unit. Shrinks if three
@@ -130,8 +130,8 @@ impl Log {
         }
     }
 
-    pub(super) fn refund(&self, state: &mut LogState, cost: u64, receipt: Timestamp) {
-        let charged_at = receipt.as_nanos();
+    pub(super) fn refund(&self, state: &mut LogState, cost: u64, receipt: Receipt) {
+        let charged_at = receipt.instant().as_nanos();
         let first = state.units.partition_point(|unit| *unit < charged_at);
         let end = state.units.partition_point(|unit| *unit <= charged_at);
         let given_back = usize::try_from(cost).unwrap_or(usize::MAX).min(end - first);
@@ -141,7 +141,7 @@ impl Log {
     /// Computes the figures of an answer from what was read of the log *after* the decision.
     pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         let fits = charged.is_some() || self.fits(sight, cost);
-        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
+        let charged = charged.unwrap_or(Charged { receipt: Receipt::at(now), ready_at: now });
         // A store may send an instant of a unit that has left already: then it leaves now.
         let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1).max(now);
         Verdict {
@@ -194,7 +194,7 @@ mod tests {
     fn a_refund_returns_units_of_its_instant_only() {
         let log = Log::new(5, 100).unwrap();
         let mut state = LogState { units: [10, 20, 20, 30, 30].into() };
-        log.refund(&mut state, 9, Timestamp::from_nanos(20));
+        log.refund(&mut state, 9, Receipt::at(Timestamp::from_nanos(20)));
         assert_eq!(state.units, [10, 30, 30]);
     }
 

@@ -27,7 +27,7 @@ pub use window::{Window, WindowState};
 
 pub use crate::bounds::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
 
-use crate::{Mode, Timestamp, Verdict};
+use crate::{Mode, Receipt, Timestamp, Verdict};
 
 /// How a meter counts. Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Meter {
             (Self::Window(window), State::Window(state)) => window.charge(state, cost, now),
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.charge(state, cost, now),
             (Self::Log(log), State::Log(state)) => log.charge(state, cost, now),
-            _ => Charged { receipt: now, ready_at: now },
+            _ => Charged { receipt: Receipt::at(now), ready_at: now },
         }
     }
 
@@ -151,7 +151,7 @@ impl Meter {
     /// returned, because they would be available twice. After several refunds to one bucket this is not quite exact:
     /// the page *Algorithms* of the project's documentation describes the case and its bound. In a queue, a refund returns
     /// nothing if others would lose their turns: see [`Bucket::unqueued`].
-    pub fn refund(&self, state: &mut State, cost: u64, receipt: Timestamp, now: Timestamp) {
+    pub fn refund(&self, state: &mut State, cost: u64, receipt: Receipt, now: Timestamp) {
         match (self, state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
                 window.refund(state, cost, receipt);

@@ -1,7 +1,7 @@
 //! Decides a set of claims all or nothing, on states in memory.
 
 use super::{Meter, State};
-use crate::{Answer, Claims, Mode, Timestamp, Verdicts};
+use crate::{Answer, Claims, Mode, Receipt, Timestamp, Verdicts};
 
 /// Decides `claims` on the states of their meters, and charges them if all of them are admitted.
 ///
@@ -78,13 +78,7 @@ pub(crate) fn decide_costs<'a>(
 /// is of another kind of meter.
 ///
 /// Returns `true` if you have to write the state back.
-pub fn refund(
-    meter: &Meter,
-    state: &mut Option<State>,
-    cost: u64,
-    receipt: Timestamp,
-    now: Timestamp,
-) -> bool {
+pub fn refund(meter: &Meter, state: &mut Option<State>, cost: u64, receipt: Receipt, now: Timestamp) -> bool {
     match state {
         Some(state) if cost > 0 && meter.owns(state) => {
             meter.refund(state, cost, receipt, now);

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::charged::Charged;
 use super::check::{check_most, check_period};
 use super::divisor::Divisor;
-use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Timestamp, Verdict};
+use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Receipt, Timestamp, Verdict};
 
 /// Counts units per segment of time. A claim fits if its units, those of the current segment and those of the *carried*
 /// segments, which are the ones before it, are together within the limit.
@@ -281,11 +281,11 @@ impl Window {
             sight.whole += *newest - before;
         }
         *at = sight.now;
-        Charged { receipt: sight.now, ready_at: asked_at }
+        Charged { receipt: Receipt::at(sight.now), ready_at: asked_at }
     }
 
-    pub(super) fn refund(&self, state: &mut WindowState, cost: u64, receipt: Timestamp) {
-        let age = self.place(state.at).0.checked_sub(self.place(receipt).0);
+    pub(super) fn refund(&self, state: &mut WindowState, cost: u64, receipt: Receipt) {
+        let age = self.place(state.at).0.checked_sub(self.place(receipt.instant()).0);
         let age = age.and_then(|age| usize::try_from(age).ok());
         if let Some(count) = age.and_then(|age| state.counts.get_mut(age)) {
             *count = count.saturating_sub(cost);
@@ -336,7 +336,7 @@ impl Window {
             fits_at: if fits { Some(now) } else { self.fits_at(counts, *sight, cost) },
             reset_at: self.resets(counts, sight, now),
             ready_at: now,
-            receipt: now,
+            receipt: Receipt::at(now),
         }
     }
 

@@ -15,6 +15,7 @@ pub use crate::bounds::MAX_CLAIMS;
 pub use crate::claim::{Claim, Claims, Refund};
 pub use crate::key::MeterId;
 pub use crate::mode::Mode;
+pub use crate::receipt::Receipt;
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -57,6 +57,8 @@ fn millis(instant: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use ratelimit_core::store::Receipt;
+
     use super::*;
 
     #[test]
@@ -70,7 +72,7 @@ mod tests {
             fits_at: Some(now + second),
             reset_at: now,
             ready_at: now,
-            receipt: now,
+            receipt: Receipt::at(now),
         };
         hints.note("a", 3, &verdict(false));
         assert!(hints.is_full("a", 3, now) && hints.is_full("a", u64::MAX, now));

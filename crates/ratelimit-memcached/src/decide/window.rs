@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use ratelimit_core::meter::{MAX_UNITS, State, Window, WindowState};
+use ratelimit_core::store::Receipt;
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
@@ -224,8 +225,8 @@ pub(crate) fn life(window: &Window) -> u64 {
 }
 
 /// The units that a refund takes off a counter.
-pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Timestamp) -> Deduction {
-    let (index, _) = window.place(receipt);
+pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Receipt) -> Deduction {
+    let (index, _) = window.place(receipt.instant());
     let key = segment_of(&claim.key.name, index);
     Deduction { server: claim.key.server, key, units: claim.cost.min(MAX_UNITS) }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ratelimit_core::Limit;
-use ratelimit_core::store::{MeterId, Mode};
+use ratelimit_core::store::{MeterId, Mode, Receipt};
 
 use super::*;
 use crate::kit::expiry::NEVER;
@@ -112,7 +112,11 @@ fn due_is_never_after_the_first_expiry_and_sweeps_make_it_exact() {
             let demand = Demand { cost: 1 + number / 16 % 50, meter: &meter, now, mode: Mode::Charge };
             match (random >> 20) % 16 {
                 0 => shard.reset(fingerprint),
-                1 => shard.refund(fingerprint, &Refund { id, cost: demand.cost, meter, receipt: now }, now),
+                1 => shard.refund(
+                    fingerprint,
+                    &Refund { id, cost: demand.cost, meter, receipt: Receipt::at(now) },
+                    now,
+                ),
                 2 => now = now + std::time::Duration::from_millis(number % 3_000),
                 3..8 => _ = shard.sweep(8, now),
                 8 if step % 64 == 0 => _ = shard.shrink_to_fit(),

@@ -31,17 +31,14 @@ impl CounterStore for Away {
     }
 }
 
-/// The bit by which a fallback marks its receipts. The suite compares receipts with those of the meters.
-const MARK: u64 = 1 << 63;
-
-/// Removes the mark from receipts, and adds it to refunds.
+/// Shows receipts as the fallback's store knows them, because the suite compares them with those of the meters.
 #[derive(Debug)]
 pub(crate) struct Unmarked<S>(pub(crate) S);
 
 fn unmark(claims: &Claims<'_>, answer: Result<Answer, StoreError>) -> Result<Answer, StoreError> {
     let mut answer = answer?;
     for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
-        verdict.receipt = Timestamp::derived(verdict.receipt.as_nanos() & !MARK);
+        verdict.receipt = verdict.receipt.for_store();
         // A fallback says when to ask the other store, which may have units of a total left.
         let is_total =
             matches!(claim.meter, Meter::Bucket(bucket) if bucket.step() == i64::MAX.unsigned_abs());
@@ -67,11 +64,11 @@ impl<S: CounterStore> CounterStore for Unmarked<S> {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let mut marked = refunds.to_vec();
-        marked
-            .iter_mut()
-            .for_each(|refund| refund.receipt = Timestamp::derived(refund.receipt.as_nanos() | MARK));
-        self.0.refund(now, &marked).await
+        let mut refunds = refunds.to_vec();
+        for refund in &mut refunds {
+            refund.receipt = refund.receipt.of_fallback();
+        }
+        self.0.refund(now, &refunds).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::meter::{BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, State, WindowState};
-use ratelimit_core::store::{Answer, Mode, Refund, Verdict};
+use ratelimit_core::store::{Answer, Mode, Receipt, Refund, Verdict};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
 
@@ -63,7 +63,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
     for refund in refunds {
         let place = ids.binary_search(&name_of(&refund.id)).unwrap_or(0);
         numbers.push(number_of(place) + 1);
-        let (cost, receipt) = (refund.cost.min(MAX_UNITS + 1), refund.receipt);
+        let (cost, receipt) = (refund.cost.min(MAX_UNITS + 1), refund.receipt.instant());
         let rest = match &refund.meter {
             Meter::Window(window) => {
                 let carried = u64::from(window.carried());
@@ -175,7 +175,7 @@ fn log_verdict(log: &Log, numbers: &[i64], cost: u64, now: Timestamp, charging: 
         newest: instant(*newest),
         blocker: instant(*blocker),
     };
-    let charged = charging.then_some(Charged { receipt: now_seen, ready_at: now });
+    let charged = charging.then_some(Charged { receipt: Receipt::at(now_seen), ready_at: now });
     Some(log.verdict(&sight, cost, now, charged))
 }
 

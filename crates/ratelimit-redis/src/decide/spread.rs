@@ -171,6 +171,7 @@ async fn flush(
 mod tests {
     use std::time::Duration;
 
+    use ratelimit_core::store::Receipt;
     use ratelimit_core::{ErrorKind, Timestamp};
 
     use super::*;
@@ -209,7 +210,7 @@ mod tests {
                 fits_at: Some(now + second),
                 reset_at: now + second * 2,
                 ready_at: now + second * 3,
-                receipt: now,
+                receipt: Receipt::at(now),
             }]
             .into_iter()
             .collect(),
@@ -227,6 +228,6 @@ mod tests {
             assert_eq!(verdict.ready_at, merged.now + second * 3);
         }
         // A refund goes to the node that charged.
-        assert_eq!(merged.verdicts[1].receipt, behind);
+        assert_eq!(merged.verdicts[1].receipt.instant(), behind);
     }
 }

@@ -1,7 +1,7 @@
 //! Encodes claims as script arguments and decodes the replies to verdicts.
 
 use ratelimit_core::meter::{Charged, Log, LogSight, MAX_UNITS, Meter, State, Window, WindowState};
-use ratelimit_core::store::{Answer, Mode, Verdict};
+use ratelimit_core::store::{Answer, Mode, Receipt, Verdict};
 use ratelimit_core::{
     StoreError, Timestamp,
     kit::{self, TimeSource},
@@ -119,16 +119,17 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSou
         let cost = claim.cost.min(MAX_UNITS + 1);
         let argument = match &claim.meter {
             Meter::Window(window) => {
-                let mut bytes = bytes(b'w', &[window.place(*receipt).0, cost]);
+                let mut bytes = bytes(b'w', &[window.place(receipt.instant()).0, cost]);
                 push_u16(&mut bytes, u64::from(window.carried()));
                 bytes
             }
             Meter::Bucket(bucket) => {
                 let cost = cost.min(MAX_UNITS);
-                let numbers = [receipt.as_nanos(), cost, bucket.interval(), bucket.step(), bucket.unqueued()];
+                let numbers =
+                    [receipt.instant().as_nanos(), cost, bucket.interval(), bucket.step(), bucket.unqueued()];
                 bytes(b'b', &numbers)
             }
-            Meter::Log(_) => bytes(b'l', &[receipt.as_nanos(), cost]),
+            Meter::Log(_) => bytes(b'l', &[receipt.instant().as_nanos(), cost]),
         };
         call.arg(&*argument);
     }
@@ -191,7 +192,12 @@ pub(crate) fn verdict(
         (_, None) => meter.fresh(),
         (Meter::Window(window), Some((b'W', rest))) => {
             let (state, at) = charged_window(window, rest)?;
-            return Some(meter.verdict(&state, cost, now, Some(Charged { receipt: at, ready_at: now })));
+            return Some(meter.verdict(
+                &state,
+                cost,
+                now,
+                Some(Charged { receipt: Receipt::at(at), ready_at: now }),
+            ));
         }
         (Meter::Log(log), Some((b'L', rest))) => return log_verdict(log, rest, cost, now, charging),
         (Meter::Window(window), Some((b'w', rest))) => window_state(window, rest)?,
@@ -260,7 +266,7 @@ fn log_verdict(log: &Log, bytes: &[u8], cost: u64, now: Timestamp, charging: boo
         newest: (live > 0).then(|| instant(newest)),
         blocker: (*blocked == 1).then(|| instant(blocker)),
     };
-    let charged = charging.then_some(Charged { receipt: sight.now, ready_at: now });
+    let charged = charging.then_some(Charged { receipt: Receipt::at(sight.now), ready_at: now });
     Some(log.verdict(&sight, cost, now, charged))
 }
 
