@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ratelimit_testbed::{Server as Store, Settings, Testbed};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use support::*;
@@ -124,10 +124,10 @@ async fn without_the_store_each_server_admits_its_part() {
     let redis = own_redis().await;
     let url = redis.patient_url();
     let url = url.as_str();
-    let options = vec![format!("--store={url}"), "--instances=2".to_owned(), "--timeout=50ms".to_owned()];
+    let options = vec![format!("--store={url}"), "--instances=2".to_owned(), "--timeout=1s".to_owned()];
     let started = start(&policies("20/day log"), &options).await;
     let (http, body) = (started.http(), json!({ "policy": "user", "key": "7" }));
-    let receipt = json!({ "receipt": http.post("/v1/check", &body).await.receipt() });
+    let receipt = json!({ "receipt": charged_by_the_store(&http).await });
     redis.freeze().await.unwrap();
     let mut slowest = Duration::ZERO;
     let mut admitted = 0;
@@ -155,6 +155,18 @@ async fn without_the_store_each_server_admits_its_part() {
         assert_eq!(http.post("/v1/refund", &receipt).await.status, status);
     }
     assert!(http.metric("ratelimit_fallback_total").await >= 60);
+}
+
+/// The receipt of a check that the store has charged: on a busy machine it may come too late, and then the fallback charges.
+async fn charged_by_the_store(http: &Http) -> Value {
+    for attempt in 0.. {
+        let answer =
+            http.post("/v1/check", &json!({ "policy": "user", "key": format!("charged-{attempt}") })).await;
+        if answer.json()["degraded"] == false {
+            return json!(answer.receipt());
+        }
+    }
+    unreachable!()
 }
 
 /// Waits until checks are decided with or without the store.

@@ -27,6 +27,8 @@ const GREETING: Duration = Duration::from_secs(2);
 /// How long a pull may take between messages from the registry, and in total.
 const SILENCE: Duration = Duration::from_secs(15);
 const PULL: Duration = Duration::from_secs(180);
+/// How often a container is asked to freeze.
+const ATTEMPTS: u32 = 10;
 /// How long removing a container may take.
 const REMOVAL: Duration = Duration::from_secs(20);
 /// The prefix of the images that `cargo xtask images` builds.
@@ -274,8 +276,15 @@ impl Body for Contained {
         self.tell(|docker, id| async move { docker.start_container(&id, None).await }).await
     }
 
+    /// On a busy machine the container's runtime may give up before all processes stand still, and thaws them again.
     async fn freeze(&self) -> Result<(), String> {
-        self.tell(|docker, id| async move { docker.pause_container(&id).await }).await
+        for _ in 0..ATTEMPTS {
+            match self.tell(|docker, id| async move { docker.pause_container(&id).await }).await {
+                Err(error) if error.contains("unable to freeze") => {}
+                ended => return ended,
+            }
+        }
+        Err(format!("the container's runtime could not freeze it in {ATTEMPTS} attempts"))
     }
 
     async fn thaw(&self) -> Result<(), String> {
