@@ -1,19 +1,14 @@
 //! The errors of this store.
 
-use std::borrow::Cow;
 use std::io;
 
 use ratelimit_core::{Applied, ErrorKind, StoreError};
+use ratelimit_store_kit::Errors;
+#[cfg(feature = "tls")]
+use ratelimit_store_kit::tls::failure_of;
 
-/// Nothing was charged.
-pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
-    StoreError::new("memcached", kind, message).not_applied()
-}
-
-/// The configuration is not valid.
-pub(crate) fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
-    new(ErrorKind::Misconfigured, message)
-}
+/// The errors of this store.
+pub(crate) const ERRORS: Errors = Errors::new("memcached");
 
 pub(crate) fn is_maybe_applied(error: &StoreError) -> bool {
     error.applied() == Applied::Unknown
@@ -23,43 +18,29 @@ pub(crate) fn is_corrupt(error: &StoreError) -> bool {
     error.kind() == ErrorKind::Corrupt
 }
 
-/// The value under one of the keys is not the state of a meter.
-pub(crate) fn corrupt() -> StoreError {
-    new(
-        ErrorKind::Corrupt,
-        "the value under the meter's key is not the state of a meter; does another program write keys with this prefix?",
-    )
-}
-
 /// Other writers were faster in every attempt.
 pub(crate) fn contended() -> StoreError {
-    new(ErrorKind::Contended, "too many concurrent charges on the same meter; use a window, or split the key")
+    ERRORS.of(
+        ErrorKind::Contended,
+        "too many concurrent charges on the same meter; use a window, or split the key",
+    )
 }
 
 /// The connection broke before the reply.
 pub(crate) fn broken() -> StoreError {
-    new(ErrorKind::Unreachable, "the connection broke; is the server running?")
-}
-
-/// The time limit passed before anything was sent.
-pub(crate) fn late() -> StoreError {
-    new(ErrorKind::Timeout, "no answer within the time limit")
+    ERRORS.of(ErrorKind::Unreachable, "the connection broke; is the server running?")
 }
 
 /// The response is not a possible one to the request.
 pub(crate) fn strange_response() -> StoreError {
-    new(ErrorKind::Server, "the response does not belong to the request; is it a Memcached server?")
+    ERRORS
+        .of(ErrorKind::Server, "the response does not belong to the request; is it a Memcached server?")
         .maybe_applied()
-}
-
-/// The task of the call ended early: the runtime is shutting down.
-pub(crate) fn abandoned() -> StoreError {
-    new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down").maybe_applied()
 }
 
 /// The server closed the connection before it had answered anything.
 pub(crate) fn unanswered() -> StoreError {
-    new(
+    ERRORS.of(
         ErrorKind::Unreachable,
         "the server closed the connection without an answer; does it require TLS, or support only the binary protocol \
          (its options -S and -B binary), which this crate does not?",
@@ -68,13 +49,13 @@ pub(crate) fn unanswered() -> StoreError {
 
 /// Connecting failed.
 pub(crate) fn from_io(error: &io::Error) -> StoreError {
-    new(ErrorKind::Unreachable, format!("{error}; is the server running?"))
+    ERRORS.of(ErrorKind::Unreachable, format!("{error}; is the server running?"))
 }
 
-/// The TLS handshake failed.
+/// The TLS handshake failed. The text of rustls names the cause.
 #[cfg(feature = "tls")]
 pub(crate) fn from_tls(error: &io::Error) -> StoreError {
-    new(
+    ERRORS.of(
         ErrorKind::Unreachable,
         format!(
             "TLS: {error}; does the server speak TLS, is its certificate signed by one of `authorities` for this \
@@ -86,17 +67,17 @@ pub(crate) fn from_tls(error: &io::Error) -> StoreError {
 /// The connection broke.
 pub(crate) fn from_stream(error: &io::Error) -> StoreError {
     #[cfg(feature = "tls")]
-    if error.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>()) {
+    if failure_of(error).is_some() {
         return from_tls(error);
     }
-    new(ErrorKind::Unreachable, format!("the connection broke ({error}); is the server running?"))
+    ERRORS.of(ErrorKind::Unreachable, format!("the connection broke ({error}); is the server running?"))
 }
 
 /// The server's answer to a failed log-in.
 pub(crate) fn from_log_in(line: &str) -> StoreError {
     let line = line.trim_ascii_end();
     if line.starts_with("CLIENT_ERROR") {
-        return new(
+        return ERRORS.of(
             ErrorKind::Denied,
             "it refuses the log-in; check `user` and `password`, and the server's file of them (option -Y)",
         );
@@ -108,7 +89,7 @@ pub(crate) fn from_log_in(line: &str) -> StoreError {
 pub(crate) fn from_refusal(line: &str) -> StoreError {
     let says = |words: &str| line.to_ascii_lowercase().contains(words);
     if says("non-numeric") {
-        return corrupt();
+        return ERRORS.corrupt_value();
     }
     let (kind, message) = if line.starts_with('-') {
         (
@@ -130,9 +111,9 @@ pub(crate) fn from_refusal(line: &str) -> StoreError {
             "the log does not fit into an item; raise the server's option -I and `max_item_size`",
         )
     } else {
-        return new(ErrorKind::Server, text_of(line));
+        return ERRORS.of(ErrorKind::Server, text_of(line));
     };
-    new(kind, message)
+    ERRORS.of(kind, message)
 }
 
 /// The text of an error after its first word.

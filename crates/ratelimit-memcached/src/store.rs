@@ -15,7 +15,7 @@ use crate::decide::decide;
 use crate::decide::refund::GivenAt;
 use crate::decide::space::Space;
 use crate::decide::{refund, reset, window};
-use crate::error;
+use crate::error::ERRORS;
 use crate::servers::Servers;
 
 /// The maximum number of commands in one round trip of [`CounterStore::claim_many`], unless a single slice has more.
@@ -155,7 +155,7 @@ impl CounterStore for MemcachedStore {
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let mut outcomes = self.decide(vec![self.slice(&claims)]).await;
-        outcomes.pop().unwrap_or_else(|| Err(error::abandoned()))
+        outcomes.pop().unwrap_or_else(|| Err(ERRORS.stopped().maybe_applied()))
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {

@@ -3,19 +3,15 @@
 use std::borrow::Cow;
 
 use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_store_kit::{Errors, error_kind};
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-/// The store's name in errors.
-pub(crate) const STORE: &str = "postgres";
-
-/// Nothing was charged.
-pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
-    StoreError::new(STORE, kind, message).not_applied()
-}
+/// The errors of this store.
+pub(crate) const ERRORS: Errors = Errors::new("postgres");
 
 /// A row is not the state of a meter.
 pub(crate) fn corrupt() -> StoreError {
-    new(
+    ERRORS.of(
         ErrorKind::Corrupt,
         "the row of the meter is not the state of one; does another program write to the table?",
     )
@@ -23,7 +19,8 @@ pub(crate) fn corrupt() -> StoreError {
 
 /// The reply does not come from one of the functions.
 pub(crate) fn strange_reply() -> StoreError {
-    new(ErrorKind::Server, "the reply does not come from this crate's functions; run migrate()")
+    ERRORS
+        .of(ErrorKind::Server, "the reply does not come from this crate's functions; run migrate()")
         .maybe_applied()
 }
 
@@ -35,11 +32,11 @@ pub(crate) fn connecting(error: sqlx::Error) -> StoreError {
 /// An error of the migration, which the server has rolled back.
 pub(crate) fn migrating(error: sqlx::Error) -> StoreError {
     match code_of(&error) {
-        "42501" => new(
+        "42501" => ERRORS.of(
             ErrorKind::Denied,
             "the user may not create the schema, the table or the functions; migrate with the role that owns them, and set `migrate=false` here",
         ),
-        "55P03" => new(
+        "55P03" => ERRORS.of(
             ErrorKind::Timeout,
             "the migration waited too long for a lock; find the transaction in `pg_stat_activity`, and migrate when it has ended",
         ),
@@ -53,7 +50,7 @@ pub(crate) fn calling(error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(error) => reported(&error.code().unwrap_or_default(), error.message()),
         sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             let message = format!("no encrypted connection: {error}; check the certificates");
-            new(ErrorKind::Unsupported, message).maybe_applied()
+            ERRORS.of(ErrorKind::Unsupported, message).maybe_applied()
         }
         sqlx::Error::Io(error) => {
             let message = match error.kind() {
@@ -64,18 +61,18 @@ pub(crate) fn calling(error: sqlx::Error) -> StoreError {
                 }
                 _ => format!("{error}; is the server running?"),
             };
-            new(ErrorKind::Unreachable, message).maybe_applied()
+            ERRORS.of(ErrorKind::Unreachable, message).maybe_applied()
         }
-        sqlx::Error::PoolTimedOut => new(ErrorKind::Unreachable, "the pool had no connection in time"),
+        sqlx::Error::PoolTimedOut => ERRORS.of(ErrorKind::Unreachable, "the pool had no connection in time"),
         sqlx::Error::PoolClosed => {
-            new(ErrorKind::Unsupported, "the pool has been closed; keep it open while the store is used")
+            ERRORS.pool_closed()
         }
-        sqlx::Error::Tls(_) => new(
+        sqlx::Error::Tls(_) => ERRORS.of(
             ErrorKind::Unsupported,
             "no encrypted connection; check `sslmode` and certificates, and enable the feature `tls` of ratelimit-postgres",
         ),
         sqlx::Error::Configuration(_) => {
-            new(ErrorKind::Misconfigured, "the connection's options are not valid")
+            ERRORS.of(ErrorKind::Misconfigured, "the connection's options are not valid")
         }
         _ => strange_reply(),
     }
@@ -93,7 +90,7 @@ fn reported(code: &str, message: &str) -> StoreError {
     // has lost the server, but with `query_wait_timeout` it never had one for the call.
     let waited = message.contains("query_wait_timeout");
     let ended = code.starts_with("57P") || code.starts_with("08") && !waited;
-    if ended { new(kind, text).maybe_applied() } else { new(kind, text) }
+    if ended { ERRORS.of(kind, text).maybe_applied() } else { ERRORS.of(kind, text) }
 }
 
 /// Whether the connection can be used again after this error. Not if it has lost its statements, or leads to a standby: after
@@ -136,68 +133,57 @@ pub(crate) fn is_undone(error: &StoreError) -> bool {
 
 /// The kind of an error by its SQLSTATE, and a message that says what to do.
 fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
-    let (kind, text) = match code {
-        "28000" | "28P01" => (ErrorKind::Denied, "the log-in failed; check user, password and pg_hba.conf"),
-        "42501" => (
-            ErrorKind::Denied,
-            "the user may not do this; it needs USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on the table",
-        ),
-        "3D000" => (ErrorKind::Unsupported, "the database does not exist; create it"),
-        "3F000" | "42883" | "42P01" | "42703" | "42704" | "42804" => (
-            ErrorKind::Unsupported,
-            "the table or the functions of schema version 1 are missing; run PostgresStore::migrate()",
-        ),
-        "25006" => (
-            ErrorKind::ReadOnly,
-            "it does not accept writes; connect to the primary, or wait for the failover to end",
-        ),
-        "0A000" if message.contains("during recovery") => (
-            ErrorKind::ReadOnly,
-            "it is a standby, where unlogged tables cannot be read; connect to the primary, or wait for the failover to end",
-        ),
-        "53100" => (ErrorKind::Full, "its disk is full; free space on it"),
-        "53200" => (
-            ErrorKind::Full,
-            "it is out of memory; lower its `work_mem` and `max_connections`, or give it more",
-        ),
-        "53300" => (
-            ErrorKind::Unreachable,
-            "it has too many connections; raise `max_connections` or lower `connections`",
-        ),
-        "57014" | "25P04" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
-        "55P03" => (ErrorKind::Timeout, "a row was locked for longer than the time limit"),
-        "40001" | "40P01" => {
-            (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")
+    let kind = match code {
+        // A function of this crate raises it.
+        "RL001" => ErrorKind::Contended,
+        "0A000" if message.contains("during recovery") => ErrorKind::ReadOnly,
+        "08P01" if message.contains("startup parameter") => ErrorKind::Unsupported,
+        _ => error_kind::of_sqlstate(code),
+    };
+    let text = match code {
+        "28000" | "28P01" => "the log-in failed; check user, password and pg_hba.conf",
+        "42501" => {
+            "the user may not do this; it needs USAGE on the schema, SELECT, INSERT, UPDATE and DELETE on the table"
         }
-        "RL001" => (ErrorKind::Contended, "a meter was deleted between the read and the charge"),
-        "26000" | "42P05" => (
-            ErrorKind::Unsupported,
-            "prepared statements are lost between calls, so there must be a pooler; set `PostgresConfig::pooler`",
-        ),
-        "08P01" if message.contains("startup parameter") => {
-            let message = beginning(message);
-            let advice = "leave it out of the address, or add it to the pooler's `ignore_startup_parameters`";
-            return (ErrorKind::Unsupported, format!("the pooler reports {message:?}; {advice}").into());
+        "3D000" => "the database does not exist; create it",
+        "3F000" | "42883" | "42P01" | "42703" | "42704" | "42804" => {
+            "the table or the functions of schema version 1 are missing; run PostgresStore::migrate()"
         }
-        "08P01" => {
-            let message = beginning(message);
-            let advice = "if it is a pooler, is the server behind it running?";
-            return (ErrorKind::Unreachable, format!("it reports {message:?}; {advice}").into());
+        "25006" => "it does not accept writes; connect to the primary, or wait for the failover to end",
+        "0A000" if kind == ErrorKind::ReadOnly => {
+            "it is a standby, where unlogged tables cannot be read; connect to the primary, or wait for the failover to end"
         }
-        "57P03" => (ErrorKind::Unreachable, "it is starting up or shutting down"),
-        _ if code.starts_with("57P") || code.starts_with("08") => {
-            (ErrorKind::Unreachable, "it closed the connection")
+        "53100" => "its disk is full; free space on it",
+        "53200" => "it is out of memory; lower its `work_mem` and `max_connections`, or give it more",
+        "53300" => "it has too many connections; raise `max_connections` or lower `connections`",
+        "57014" | "25P04" => "it cancelled the statement at its time limit",
+        "55P03" => "a row was locked for longer than the time limit",
+        "40001" | "40P01" => "it rolled back the statement several times because of concurrent ones",
+        "RL001" => "a meter was deleted between the read and the charge",
+        "26000" | "42P05" => {
+            "prepared statements are lost between calls, so there must be a pooler; set `PostgresConfig::pooler`"
         }
-        _ if code.starts_with("22") || matches!(code, "XX001" | "XX002") => {
-            let advice = "does another program write to the table?";
-            let text = format!("a row is not the state of a meter (SQLSTATE {code}); {advice}");
-            return (ErrorKind::Corrupt, text.into());
-        }
-        _ => {
-            return (ErrorKind::Server, format!("{} (SQLSTATE {code})", beginning(message)).into());
-        }
+        "57P03" => "it is starting up or shutting down",
+        _ => return (kind, reported_text(code, kind, message).into()),
     };
     (kind, text.into())
+}
+
+/// The message for an error whose text says more than its code.
+fn reported_text(code: &str, kind: ErrorKind, message: &str) -> String {
+    let reported = beginning(message);
+    match code {
+        "08P01" if kind == ErrorKind::Unsupported => format!(
+            "the pooler reports {reported:?}; leave it out of the address, or add it to the pooler's \
+             `ignore_startup_parameters`"
+        ),
+        "08P01" => format!("it reports {reported:?}; if it is a pooler, is the server behind it running?"),
+        _ if code.starts_with("57P") || code.starts_with("08") => "it closed the connection".to_owned(),
+        _ if kind == ErrorKind::Corrupt => format!(
+            "a row is not the state of a meter (SQLSTATE {code}); does another program write to the table?"
+        ),
+        _ => format!("{reported} (SQLSTATE {code})"),
+    }
 }
 
 /// The beginning of a message from the server.

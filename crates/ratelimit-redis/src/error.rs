@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use ratelimit_core::{Applied, ErrorKind, StoreError};
-use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+use ratelimit_store_kit::{Errors, error_kind};
+use redis::{ErrorKind as Kind, RedisError};
 
-/// The store's name in errors.
-pub(crate) const STORE: &str = "redis";
+/// The errors of this store.
+pub(crate) const ERRORS: Errors = Errors::new("redis");
 
 const LOG_IN: &str = "the log-in failed; check the user and password in the address (for sentinels, `sentinel_user` and \
                       `sentinel_password`)";
@@ -14,54 +15,21 @@ const LOG_IN: &str = "the log-in failed; check the user and password in the addr
 /// The address asks for TLS, which is not compiled in.
 pub(crate) const WITHOUT_TLS: &str = "the address asks for TLS: enable the feature `tls` of ratelimit-redis";
 
-/// Nothing was charged.
-pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
-    StoreError::new(STORE, kind, message).not_applied()
-}
-
-/// The configuration or the request is not valid.
-pub(crate) fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
-    new(ErrorKind::Misconfigured, message)
-}
-
-/// The runtime that ran the task has shut down.
-pub(crate) fn stopped() -> StoreError {
-    new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
-}
-
-/// The time limit passed before there was a connection.
-pub(crate) fn no_connection() -> StoreError {
-    new(ErrorKind::Unreachable, "no connection within the time limit")
-}
-
-/// The time limit passed before the reply.
-pub(crate) fn late() -> StoreError {
-    new(ErrorKind::Timeout, "no answer within the time limit").maybe_applied()
-}
-
-/// The value under one of the keys is not the state of a meter.
-pub(crate) fn corrupt() -> StoreError {
-    new(
-        ErrorKind::Corrupt,
-        "the value under the meter's key is not the state of a meter; does another program write keys with this prefix?",
-    )
-}
-
-/// The same, found after the script has charged the meter, if it has.
+/// The value under one of the keys is not the state of a meter, found after the script has charged the meter, if it has.
 pub(crate) fn corrupt_after(charged: bool) -> StoreError {
-    if charged { corrupt().maybe_applied() } else { corrupt() }
+    if charged { ERRORS.corrupt_value().maybe_applied() } else { ERRORS.corrupt_value() }
 }
 
 /// The reply does not come from one of the scripts.
 pub(crate) fn strange_reply() -> StoreError {
-    new(ErrorKind::Server, "the reply does not come from this crate's scripts").maybe_applied()
+    ERRORS.of(ErrorKind::Server, "the reply does not come from this crate's scripts").maybe_applied()
 }
 
 /// An error that the client library or the server reported. A connection error counts as not charged; a caller that has
 /// sent a request adds [`maybe_applied`](StoreError::maybe_applied).
 pub(crate) fn from_redis(error: RedisError) -> StoreError {
     let (kind, message) = explain(&error);
-    let converted = new(kind, message);
+    let converted = ERRORS.of(kind, message);
     // A server refuses before the script has written anything. For every other error that is not certain.
     let is_certain =
         kind != ErrorKind::Server && error.kind() != Kind::Parse && !is_of_command_in_script(&error);
@@ -85,7 +53,6 @@ pub(crate) fn may_go_elsewhere(error: &StoreError) -> bool {
 
 /// The kind of an error, and a message that says what to do.
 fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
-    let code = error.code().unwrap_or_default();
     match error.kind() {
         Kind::Io if error.is_timeout() => (ErrorKind::Timeout, "no answer within the time limit".into()),
         Kind::Io => (ErrorKind::Unreachable, format!("{error}; is the server running?").into()),
@@ -94,13 +61,12 @@ fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
         }
         Kind::AuthenticationFailed => (ErrorKind::Denied, LOG_IN.into()),
         Kind::InvalidClientConfig => (ErrorKind::Misconfigured, invalid_address(error)),
-        Kind::Server(kind) => server_error(kind, error),
         // The client library has no kind of its own for this.
         Kind::Parse if error.to_string().contains("Unexpected end of input") => {
             (ErrorKind::Unreachable, "the connection broke in the middle of a reply".into())
         }
         Kind::Parse => (ErrorKind::Server, "its reply is not Redis's protocol; is it a Redis server?".into()),
-        _ => by_code(code, error.detail().unwrap_or_default()),
+        _ => by_word(error.code().unwrap_or_default(), error.detail().unwrap_or_default()),
     }
 }
 
@@ -113,46 +79,28 @@ fn invalid_address(error: &RedisError) -> Cow<'static, str> {
     }
 }
 
-fn server_error(kind: ServerErrorKind, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
-    match kind {
-        ServerErrorKind::ReadOnly => (
-            ErrorKind::ReadOnly,
-            "it is a read-only replica; connect to the primary, or wait for the failover to end".into(),
-        ),
-        ServerErrorKind::BusyLoading => (ErrorKind::Unreachable, "it is still loading its data".into()),
-        ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain => {
-            (ErrorKind::Unreachable, "the cluster is down or moving slots".into())
-        }
-        ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => (
-            ErrorKind::Unsupported,
-            "it is a cluster; use an address that begins with redis+cluster://, or for your own connection or pool \
-             with_cluster_connection or with_cluster_pool"
-                .into(),
-        ),
-        ServerErrorKind::NoPerm => by_code("NOPERM", ""),
-        _ => by_text(error.detail().unwrap_or_default()),
-    }
-}
-
-fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
-    match code {
-        "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, LOG_IN.into()),
-        "NOPERM" => (
-            ErrorKind::Denied,
+/// The kind of an error that the server reported, by its first word.
+fn by_word(word: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
+    let message = match word {
+        "WRONGPASS" | "NOAUTH" => LOG_IN,
+        "NOPERM" => {
             "the user may not do this; it needs EVAL, EVALSHA, SCRIPT LOAD and UNLINK (on a cluster also CLUSTER SLOTS, \
              CLUSTER INFO and ASKING), the commands of the scripts, and the keys' prefix"
-                .into(),
-        ),
-        "OOM" => (ErrorKind::Full, "it has reached `maxmemory`; raise it, or let `volatile-ttl` evict".into()),
-        "MISCONF" | "NOREPLICAS" => {
-            (ErrorKind::ReadOnly, "it refuses writes until its disk or its replicas are back".into())
         }
-        "BUSY" => (ErrorKind::Unreachable, "it is busy running a script; SCRIPT KILL ends one that does not end by itself".into()),
-        "WRONGTYPE" => {
-            (ErrorKind::Corrupt, "a key holds a value of another type; does another program use the prefix?".into())
+        "READONLY" => "it is a read-only replica; connect to the primary, or wait for the failover to end",
+        "OOM" => "it has reached `maxmemory`; raise it, or let `volatile-ttl` evict",
+        "MISCONF" | "NOREPLICAS" => "it refuses writes until its disk or its replicas are back",
+        "LOADING" => "it is still loading its data",
+        "BUSY" => "it is busy running a script; SCRIPT KILL ends one that does not end by itself",
+        "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN" => "the cluster is down or moving slots",
+        "MOVED" | "ASK" | "CROSSSLOT" => {
+            "it is a cluster; use an address that begins with redis+cluster://, or for your own connection or pool \
+             with_cluster_connection or with_cluster_pool"
         }
-        _ => by_text(detail),
-    }
+        "WRONGTYPE" => "a key holds a value of another type; does another program use the prefix?",
+        _ => return by_text(detail),
+    };
+    (error_kind::of_redis(word), message.into())
 }
 
 /// Servers before Redis 7 wrap an error inside a script in a general error.
@@ -171,8 +119,8 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
         ("invalid password", "WRONGPASS"),
         ("is busy running a script", "BUSY"),
     ];
-    if let Some((_, code)) = known.iter().find(|(text, _)| detail.contains(text)) {
-        return by_code(code, "");
+    if let Some((_, word)) = known.iter().find(|(text, _)| detail.contains(text)) {
+        return by_word(word, "");
     }
     if detail.contains("cluster support disabled") {
         return (

@@ -12,18 +12,22 @@ use ratelimit_core::ErrorKind;
 /// The kind of an error with this SQLSTATE, the five characters of the SQL standard. PostgreSQL and those that speak its protocol
 /// use nearly all of them; MySQL and MariaDB have more specific [numbers](of_mysql).
 ///
-/// A row that somebody else has inserted first (`23505`) is contention: read again, and decide again.
+/// A row that somebody else has inserted first (`23505`) is contention: read again, and decide again. After `40003` it is not
+/// known whether the transaction was committed: call [`maybe_applied`](ratelimit_core::StoreError::maybe_applied).
 ///
 /// ```
 /// use ratelimit_core::ErrorKind;
 /// use ratelimit_store_kit::error_kind;
 ///
 /// assert_eq!(error_kind::of_sqlstate("40P01"), ErrorKind::Contended); // a deadlock
+/// assert_eq!(error_kind::of_sqlstate("40003"), ErrorKind::Unreachable); // never to be repeated
 /// assert_eq!(error_kind::of_sqlstate("25006"), ErrorKind::ReadOnly);
 /// ```
 pub fn of_sqlstate(code: &str) -> ErrorKind {
     match code {
         "23505" => ErrorKind::Contended,
+        // Unknown whether it was committed.
+        "40003" => ErrorKind::Unreachable,
         "55P03" | "57014" | "25P04" => ErrorKind::Timeout,
         "42501" => ErrorKind::Denied,
         "25006" => ErrorKind::ReadOnly,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::Timestamp;
 use ratelimit_core::meter::{Meter, State};
+use ratelimit_core::store::CLOCK_SLACK;
 
 /// How long a store has to keep a state that it writes.
 ///
@@ -46,9 +47,26 @@ pub enum Lifetime {
 
 impl Lifetime {
     /// How much later than necessary a state is removed. The contract demands one second
-    /// ([`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK)) for callers whose clocks are behind; a server's clock measures on while
+    /// ([`CLOCK_SLACK`]) for callers whose clocks are behind; a server's clock measures on while
     /// requests wait, so it is ten.
     pub const SLACK: Duration = Duration::from_secs(10);
+
+    /// How much later than necessary a state is removed, if the configuration of a store says how much: at least
+    /// [`CLOCK_SLACK`], and at most a century, which is as good as any longer time and fits the numbers of every server.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ratelimit_store_kit::Lifetime;
+    ///
+    /// assert_eq!(Lifetime::slack(Duration::ZERO), Duration::from_secs(1));
+    /// assert_eq!(Lifetime::slack(Duration::from_secs(60)), Duration::from_secs(60));
+    /// assert_eq!(Lifetime::slack(Duration::MAX), Duration::from_secs(3_155_760_000));
+    /// ```
+    pub fn slack(configured: Duration) -> Duration {
+        const CENTURY: Duration = Duration::from_secs(3_155_760_000);
+        configured.clamp(CLOCK_SLACK, CENTURY)
+    }
 
     /// How long to keep `state`, which was written by a claim or a refund at `now`.
     pub fn of(meter: &Meter, state: &State, now: Timestamp) -> Self {

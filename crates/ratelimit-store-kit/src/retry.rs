@@ -1,10 +1,11 @@
 //! Repeats what a database has rolled back.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use ratelimit_core::{Applied, ErrorKind, StoreError};
 use tokio::time::{Instant, sleep};
+
+use crate::random::random;
 
 /// The shortest and the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
@@ -107,11 +108,6 @@ impl Iterator for Backoff {
         self.longest = (self.longest * 2).min(PAUSES[1]);
         Some(pause.min(left))
     }
-}
-
-/// Each `RandomState` has different keys.
-fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 #[cfg(test)]

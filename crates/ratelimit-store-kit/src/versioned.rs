@@ -1,9 +1,8 @@
 //! A state with a version that changes with each write.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-
 use ratelimit_core::meter::{CorruptState, State};
+
+use crate::random::random;
 
 /// A state as the server has it, with the version of the write.
 ///
@@ -34,8 +33,7 @@ pub struct Versioned {
 impl Versioned {
     /// A state to write, with a version of its own.
     pub fn new(state: State) -> Self {
-        // Each `RandomState` has different keys, which come from the operating system.
-        Self { version: RandomState::new().hash_one(()).to_be_bytes(), state }
+        Self { version: random().to_be_bytes(), state }
     }
 
     /// The version and then the state, for a server that compares the first eight bytes of a value.

@@ -78,8 +78,16 @@ impl<K> OwnedClaims<K> {
     /// # Panics
     /// If there are fewer states than claims.
     pub fn decide(&self, states: &mut [Option<State>]) -> Answer {
+        self.decide_as(self.mode, states)
+    }
+
+    /// Decides the claims in another mode than theirs, for example to look before units are reserved.
+    ///
+    /// # Panics
+    /// If there are fewer states than claims.
+    pub fn decide_as(&self, mode: Mode, states: &mut [Option<State>]) -> Answer {
         let costs = self.claims.iter().map(|claim| (claim.cost, &claim.meter));
-        decide_costs(self.now, self.mode, costs, states)
+        decide_costs(self.now, mode, costs, states)
     }
 
     /// Whether these claims are refused whatever the state, because a cost is above its limit.

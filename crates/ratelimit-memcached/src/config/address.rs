@@ -1,4 +1,4 @@
-//! Parses addresses of servers.
+//! Parses addresses of servers, as people write them: the port may be missing, and mistakes are told.
 
 /// The default port.
 pub(crate) const PORT: u16 = 11_211;

@@ -1,10 +1,12 @@
 //! Validates a configuration.
 
+use std::borrow::Cow;
+
 use ratelimit_core::StoreError;
 
 use crate::config::MemcachedConfig;
 use crate::config::address::Address;
-use crate::error;
+use crate::error::ERRORS;
 
 /// The longest prefix: keys have at most 250 bytes.
 const LONGEST_PREFIX: usize = 64;
@@ -13,8 +15,8 @@ const LONGEST_PREFIX: usize = 64;
 pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, StoreError> {
     let addresses = servers(&config.servers)?;
     prefix(config)?;
-    let wrong = log_in(config).or_else(|| tls(config, &addresses));
-    wrong.map_or(Ok(addresses), |message| Err(error::misconfigured(message)))
+    let wrong = log_in(config).map(Cow::from).or_else(|| tls(config, &addresses));
+    wrong.map_or(Ok(addresses), |message| Err(ERRORS.misconfigured(message)))
 }
 
 fn servers(texts: &[String]) -> Result<Vec<Address>, StoreError> {
@@ -22,25 +24,25 @@ fn servers(texts: &[String]) -> Result<Vec<Address>, StoreError> {
     for text in texts {
         match Address::parse(text) {
             Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => return Err(error::misconfigured("a server is named twice")),
+            Some(_) => return Err(ERRORS.misconfigured("a server is named twice")),
             None => {
-                return Err(error::misconfigured(
+                return Err(ERRORS.misconfigured(
                     "an address is not valid; it looks like memcached://user:password@host:11211,host:11211 or \
                      memcached+unix:///path/to/socket, with %40 for an @ in the password",
                 ));
             }
         }
     }
-    if addresses.is_empty() { Err(error::misconfigured("no server is configured")) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(ERRORS.misconfigured("no server is configured")) } else { Ok(addresses) }
 }
 
 /// Fails if the prefix is not valid.
 pub(crate) fn prefix(MemcachedConfig { prefix, .. }: &MemcachedConfig) -> Result<(), StoreError> {
     if prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(error::misconfigured("the prefix is not valid: up to 64 visible ASCII characters"));
+        return Err(ERRORS.misconfigured("the prefix is not valid: up to 64 visible ASCII characters"));
     }
     if prefix.contains(['!', '#']) {
-        return Err(error::misconfigured("the prefix must not contain `!` or `#`"));
+        return Err(ERRORS.misconfigured("the prefix must not contain `!` or `#`"));
     }
     Ok(())
 }
@@ -56,21 +58,18 @@ fn log_in(config: &MemcachedConfig) -> Option<&'static str> {
     }
 }
 
-fn tls(config: &MemcachedConfig, addresses: &[Address]) -> Option<&'static str> {
+fn tls(config: &MemcachedConfig, addresses: &[Address]) -> Option<Cow<'static, str>> {
     if config.client_certificate.is_some() != config.client_key.is_some() {
-        return Some("`client_certificate` and `client_key` must be set together");
+        return Some("`client_certificate` and `client_key` must be set together".into());
     }
     if !config.tls {
-        let has_any = config.authorities.is_some() || config.client_certificate.is_some();
-        return has_any.then_some(
-            "`authorities`, `client_certificate` and `client_key` need TLS: an address that begins with memcacheds://",
-        );
+        return config.certificates().without_tls("memcacheds://").map(Cow::from);
     }
     if !cfg!(feature = "tls") {
-        return Some("TLS needs the feature `tls` of the crate ratelimit-memcached");
+        return Some("TLS needs the feature `tls` of the crate ratelimit-memcached".into());
     }
     let has_socket = addresses.iter().any(|address| matches!(address, Address::Unix(_)));
-    has_socket.then_some("TLS is not supported on a Unix socket")
+    has_socket.then_some("TLS is not supported on a Unix socket".into())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ pub(crate) mod options;
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::store::CLOCK_SLACK;
+use ratelimit_store_kit::{Certificates, Lifetime};
 
 use crate::config::address::without_log_in;
 use crate::config::distribution::Distribution;
@@ -63,7 +63,7 @@ pub struct MemcachedConfig {
     /// The number of connections to each server, used in turn. Calls on one connection do not wait for each other.
     pub connections: usize,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
-    /// [`CLOCK_SLACK`].
+    /// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
     /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused, and so is a server whose
@@ -99,9 +99,12 @@ impl MemcachedConfig {
         self.max_item_size.saturating_sub(512)
     }
 
-    /// The slack, at least [`CLOCK_SLACK`].
-    pub(crate) fn slack(&self) -> Duration {
-        self.clock_slack.max(CLOCK_SLACK)
+    pub(crate) fn certificates(&self) -> Certificates<'_> {
+        Certificates {
+            authorities: self.authorities.as_deref(),
+            client_certificate: self.client_certificate.as_deref(),
+            client_key: self.client_key.as_deref(),
+        }
     }
 }
 
@@ -121,7 +124,7 @@ impl Default for MemcachedConfig {
             prefix: "rl".to_owned(),
             timeout: Duration::from_millis(500),
             connections: 2,
-            clock_slack: Duration::from_secs(10),
+            clock_slack: Lifetime::SLACK,
             max_item_size: 1024 * 1024,
         }
     }

@@ -2,10 +2,12 @@
 
 use percent_encoding::percent_decode_str;
 use ratelimit_core::StoreError;
-use ratelimit_core::store::{StoreUrl, UrlOption};
+use ratelimit_core::store::StoreUrl;
+use ratelimit_store_kit::options;
 
 use crate::config::MemcachedConfig;
 use crate::config::distribution::Distribution;
+use crate::error::ERRORS;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -60,13 +62,13 @@ impl MemcachedConfig {
     /// checked by [`MemcachedStore::connect`](crate::MemcachedStore::connect) and
     /// [`lazy`](crate::MemcachedStore::lazy).
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let url = StoreUrl::parse("memcached", url)?;
+        let url = StoreUrl::parse(ERRORS.store(), url)?;
         let mut config = Self::of(url.base());
         for option in url.options() {
             match option.name() {
-                "authorities" => config.authorities = Some(file(option)?),
-                "client_certificate" => config.client_certificate = Some(file(option)?),
-                "client_key" => config.client_key = Some(file(option)?),
+                "authorities" => config.authorities = Some(options::file(option)?),
+                "client_certificate" => config.client_certificate = Some(options::file(option)?),
+                "client_key" => config.client_key = Some(options::file(option)?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "distribution" => {
@@ -76,11 +78,7 @@ impl MemcachedConfig {
                 }
                 "max_item_size" => config.max_item_size = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
-                "timeout" => {
-                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
-                    config.timeout =
-                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
-                }
+                "timeout" => config.timeout = options::time_limit(option)?,
                 _ => return Err(option.unknown(OPTIONS)),
             }
         }
@@ -121,11 +119,6 @@ fn parse_log_in(text: &str) -> Option<(Option<String>, Option<String>)> {
 
 fn decode(text: &str) -> Option<String> {
     percent_decode_str(text).decode_utf8().ok().map(Into::into)
-}
-
-/// The contents of the file that an option names.
-fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
-    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ const HINTS: usize = 8_192;
 /// The bits of a hint for a cost; the others hold an instant in milliseconds, which suffices for the next 500 years.
 const COST: u32 = 20;
 
-/// The last refusals. Only the number of round trips depends on them, so two meters may share a hint.
+/// The last refusals. Only the number of round trips depends on them, so two meters may share a hint. A
+/// [`RefusalCache`](ratelimit_core::layers::RefusalCache) refuses by itself, so it needs names, whole answers and locks.
 pub(crate) struct Hints(Vec<AtomicU64>);
 
 impl Default for Hints {

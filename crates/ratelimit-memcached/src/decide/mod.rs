@@ -18,7 +18,7 @@ use ratelimit_core::store::{Answer, Mode};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
+use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::decide::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
 use crate::decide::refund::{GivenAt, by_server, refund, take};
 use crate::decide::space::Space;
@@ -219,7 +219,7 @@ impl<'a> Step<'a> {
         }
         let mode = if self.looking { Mode::Peek } else { self.slice.mode };
         let decided = self.states(space, answers, entries, deductions).and_then(|mut states| {
-            let answer = decide_as(mode, self.slice, &mut states)?;
+            let answer = self.slice.decide_as(mode, &mut states);
             if mode == Mode::Force {
                 states.iter().flatten().try_for_each(|state| check_state(state, space.max_value))?;
             }

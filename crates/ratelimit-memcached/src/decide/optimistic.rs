@@ -1,4 +1,6 @@
 //! Bucket and log meters: one item holds the whole state, which is read, decided on, and written if unchanged.
+//!
+//! [`Optimistic`](ratelimit_store_kit::Optimistic) would not do: it needs a server that compares several items at once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -9,7 +11,7 @@ use ratelimit_core::meter::{Meter, State};
 use ratelimit_core::{ErrorKind, StoreError, Timestamp};
 
 use crate::decide::claims::{MeterLocation, OwnedClaim};
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::{Answers, Batch, CommandIndex};
 use crate::wire::commands::Command;
 use crate::wire::lifetime::Lifetimes;
@@ -72,7 +74,7 @@ fn check_units(units: usize, max_value: usize) -> Result<(), StoreError> {
     let message = format!(
         "a sliding log of {units} units does not fit into an item; use a sliding window, or raise the servers' option -I and `max_item_size`"
     );
-    Err(error::new(ErrorKind::Unsupported, message))
+    Err(ERRORS.of(ErrorKind::Unsupported, message))
 }
 
 impl Entries {
@@ -112,7 +114,7 @@ impl Entries {
                     (Ok(None), Some(*unique))
                 }
                 Ok(Reply::Value { bytes, unique: Some(unique), .. }) => {
-                    (State::from_bytes(bytes).map(Some).map_err(|_| error::corrupt()), Some(*unique))
+                    (State::from_bytes(bytes).map(Some).map_err(|_| ERRORS.corrupt_value()), Some(*unique))
                 }
                 Ok(_) => (Err(error::strange_response()), None),
                 Err(failure) => (Err(failure.clone()), None),
@@ -179,7 +181,7 @@ pub(crate) fn is_optimistic(claim: &OwnedClaim) -> bool {
 }
 
 /// The pause before a write is tried again: grows from attempt to attempt, and is random, so that colliding writers do not
-/// collide again.
+/// collide again. Shorter than those of [`Backoff`](ratelimit_store_kit::Backoff), which are for transactions with locks.
 pub(crate) fn pause(attempt: u32) -> Duration {
     let most = 100_u64 << attempt.min(6);
     Duration::from_micros(RandomState::new().hash_one(attempt) % most)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ratelimit_core::StoreError;
 use ratelimit_core::kit::{deadline_after, halfway_to};
 use ratelimit_core::store::{MeterId, Mode};
+use ratelimit_store_kit::Lifetime;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
@@ -40,7 +41,7 @@ impl Space {
     pub(crate) fn new(servers: Servers, config: MemcachedConfig) -> Arc<Self> {
         Arc::new(Self {
             servers,
-            lifetimes: Lifetimes::new(config.slack()),
+            lifetimes: Lifetimes::new(Lifetime::slack(config.clock_slack)),
             max_value: config.max_value(),
             timeout: config.timeout,
             prefix: config.prefix,

@@ -9,12 +9,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::queue::{Outcome, Pending, Queue, Replies};
 use crate::servers::stream::Opener;
 use crate::servers::transfer::start;
@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     address: Arc<str>,
     opener: Arc<Opener>,
     current: Mutex<Option<Arc<OpenConnection>>>,
+    /// Callers connect one after another, each within its time limit. A `SingleFlight` goes on after it, for connections that
+    /// load scripts.
     dialling: tokio::sync::Mutex<()>,
 }
 
@@ -100,7 +102,7 @@ impl Connection {
     async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, StoreError> {
         // A batch that is sent after the deadline would close the connection that other calls share.
         if Instant::now() >= deadline {
-            return Err(error::late());
+            return Err(ERRORS.late().not_applied());
         }
         // Boxed, because few calls need it and its size would count for all of them.
         let open = match self.open_connection() {
@@ -115,7 +117,7 @@ impl Connection {
             let pushed = Box::pin(timeout_at(deadline, open.queue.push(bytes, pending))).await;
             if pushed.is_err() {
                 self.hang_up_if_silent(&open, *stamp, before);
-                return Err(error::late());
+                return Err(ERRORS.late().not_applied());
             }
         }
         match timeout_at(deadline, outcome).await {
@@ -125,8 +127,8 @@ impl Connection {
                 self.hang_up(&open, *stamp);
                 Err(error::broken().maybe_applied())
             }
-            Err(_) if self.hang_up_if_silent(&open, *stamp, before) => Err(error::late()),
-            Err(_) => Err(error::late().maybe_applied()),
+            Err(_) if self.hang_up_if_silent(&open, *stamp, before) => Err(ERRORS.late().not_applied()),
+            Err(_) => Err(ERRORS.late()),
         }
     }
 
@@ -143,7 +145,7 @@ impl Connection {
         };
         match timeout_at(deadline, dial).await {
             Ok(dialled) => dialled,
-            Err(_) => Err(error::new(ErrorKind::Unreachable, "no connection within the time limit")),
+            Err(_) => Err(ERRORS.no_connection()),
         }
         .map_err(|failure| failure.at(&*self.address))
     }

@@ -7,7 +7,7 @@ use ratelimit_core::StoreError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::MemcachedConfig;
-use crate::error;
+use crate::error::{self, ERRORS};
 
 /// Reads an item that does not exist, to see whether the server supports the meta commands, and then the settings.
 ///
@@ -120,7 +120,7 @@ fn check(answer: &str, max_item_size: usize) -> Result<(), StoreError> {
     } else {
         return Ok(());
     };
-    Err(error::misconfigured(message))
+    Err(ERRORS.misconfigured(message))
 }
 
 #[cfg(test)]

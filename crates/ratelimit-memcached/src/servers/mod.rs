@@ -8,16 +8,14 @@ pub(crate) mod queue;
 #[cfg(feature = "tls")]
 pub(crate) mod records;
 pub(crate) mod stream;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
 pub(crate) mod transfer;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
 use ratelimit_core::StoreError;
 use ratelimit_core::store::MeterId;
+use ratelimit_store_kit::InTurn;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -46,16 +44,10 @@ struct Server {
 /// How commands reach a server.
 enum Way {
     /// With meta commands, over connections of our own.
-    Meta(Connections),
+    Meta(InTurn<Connection>),
     /// With the plain protocol, over the connections of the program's pool.
     #[cfg(feature = "memcache")]
     Plain(MemcachePool),
-}
-
-/// The connections to one server, used in turn.
-struct Connections {
-    list: Vec<Connection>,
-    turn: AtomicUsize,
 }
 
 /// Commands for several servers; those for one server are executed in order.
@@ -72,7 +64,7 @@ struct ServerCommands<'a> {
 
 /// Commands as they are sent.
 enum Content<'a> {
-    Meta(&'a Connections, Commands),
+    Meta(&'a InTurn<Connection>, Commands),
     /// With the keys of their items, because the pool's clients encode them.
     #[cfg(feature = "memcache")]
     Plain(&'a MemcachePool, Vec<(String, Command)>),
@@ -95,9 +87,8 @@ impl Servers {
         let server = |opener: Opener| {
             let address: Arc<str> = opener.address().text().into();
             let opener = Arc::new(opener);
-            let connection = |_| Connection::new(address.clone(), opener.clone());
-            let list = (0..config.connections.max(1)).map(connection).collect();
-            Server { way: Way::Meta(Connections { list, turn: AtomicUsize::new(0) }), address }
+            let connection = || Connection::new(address.clone(), opener.clone());
+            Server { way: Way::Meta(InTurn::new(config.connections, connection)), address }
         };
         let list = Opener::all(config, addresses)?.into_iter().map(server).collect();
         Ok(Self { list, selector })
@@ -126,7 +117,7 @@ impl Servers {
     /// Opens all connections, so that no call has to wait for one later. A pool connects on its first call.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         let connections = self.list.iter().flat_map(|server| match &server.way {
-            Way::Meta(connections) => &connections.list[..],
+            Way::Meta(connections) => connections.all(),
             #[cfg(feature = "memcache")]
             Way::Plain(_) => &[],
         });
@@ -136,14 +127,6 @@ impl Servers {
     /// The server that stores a meter.
     pub(crate) fn choose(&self, id: &MeterId<'_>) -> usize {
         self.selector.choose(id)
-    }
-}
-
-impl Connections {
-    /// The next of them, in turn.
-    fn next(&self) -> &Connection {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        &self.list[turn % self.list.len()]
     }
 }
 

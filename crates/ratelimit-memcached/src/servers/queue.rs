@@ -1,6 +1,9 @@
 //! The queue of one connection: batches to be sent, and batches whose replies are pending.
 //!
 //! Callers append their bytes to one buffer, which is sent as a whole.
+//!
+//! [`Batched`](ratelimit_core::layers::Batched) would not do: a claim may take several round trips, and at each of them it
+//! shares the connection with whatever other calls send.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,15 +1,14 @@
 //! The byte stream to a server: TCP, TLS or a Unix socket, after the handshake.
 
 use std::io;
-use std::time::Duration;
 
-use socket2::{SockRef, Socket, TcpKeepalive};
+use ratelimit_store_kit::tcp;
+#[cfg(feature = "tls")]
+use ratelimit_store_kit::tls::{TlsConnector, can_be_certified};
+use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, join};
-use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-#[cfg(feature = "tls")]
-use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 use crate::config::MemcachedConfig;
 use crate::config::address::Address;
@@ -17,16 +16,12 @@ use crate::error;
 use crate::servers::handshake::Handshake;
 use ratelimit_core::StoreError;
 
-/// Idle connections are probed, so that no firewall forgets them and a lost peer is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-
 /// Opens streams to one server.
 pub(crate) struct Opener {
     address: Address,
     handshake: Handshake,
-    /// With the name that the server's certificate has to be for.
     #[cfg(feature = "tls")]
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<TlsConnector>,
 }
 
 /// An open stream.
@@ -43,19 +38,14 @@ impl Opener {
     pub(crate) fn all(config: &MemcachedConfig, addresses: Vec<Address>) -> Result<Vec<Self>, StoreError> {
         let handshake = Handshake::new(config);
         #[cfg(feature = "tls")]
-        let connector = if config.tls { Some(crate::servers::tls::connector(config)?) } else { None };
-        let opener = |address: Address| {
-            Ok(Self {
-                handshake: handshake.clone(),
-                #[cfg(feature = "tls")]
-                tls: match &connector {
-                    Some(connector) => Some((connector.clone(), name(&address)?)),
-                    None => None,
-                },
-                address,
-            })
+        let tls = if config.tls { Some(connector(config, &addresses)?) } else { None };
+        let opener = |address: Address| Self {
+            handshake: handshake.clone(),
+            #[cfg(feature = "tls")]
+            tls: tls.clone(),
+            address,
         };
-        addresses.into_iter().map(opener).collect()
+        Ok(addresses.into_iter().map(opener).collect())
     }
 
     /// The address that it connects to.
@@ -74,14 +64,11 @@ impl Opener {
         let failure = |error: io::Error| error::from_io(&error);
         match &self.address {
             Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failure)?;
-                stream.set_nodelay(true).map_err(failure)?;
+                let stream = tcp::connect(host, *port).await.map_err(failure)?;
                 let socket = SockRef::from(&stream).try_clone().map_err(failure)?;
-                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
-                socket.set_tcp_keepalive(&keepalive).map_err(failure)?;
                 #[cfg(feature = "tls")]
-                if let Some((connector, name)) = &self.tls {
-                    let stream = connector.connect(name.clone(), stream).await;
+                if let Some(connector) = &self.tls {
+                    let stream = connector.connect(host, stream).await;
                     let (reader, writer) = tokio::io::split(stream.map_err(|error| error::from_tls(&error))?);
                     return Ok(Stream::new(reader, writer, socket, true));
                 }
@@ -112,29 +99,15 @@ impl Stream {
     }
 }
 
+/// Encrypts the streams to servers that have these addresses.
 #[cfg(feature = "tls")]
-fn name(address: &Address) -> Result<ServerName<'static>, StoreError> {
-    let host = match address {
-        Address::Tcp { host, .. } => host.clone(),
-        Address::Unix(path) => path.clone(),
-    };
-    let invalid = |_| {
+fn connector(config: &MemcachedConfig, addresses: &[Address]) -> Result<TlsConnector, StoreError> {
+    let connector = TlsConnector::new(&config.certificates(), error::ERRORS)?;
+    let is_named = |address: &Address| matches!(address, Address::Tcp { host, .. } if can_be_certified(host));
+    if !addresses.iter().all(is_named) {
         let message = "a server's host is not a name that a certificate can have";
-        error::new(ratelimit_core::ErrorKind::Unsupported, message)
-    };
-    host.try_into().map_err(invalid)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn idle_connections_are_probed() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = MemcachedConfig::of(&listener.local_addr().unwrap().to_string());
-        let addresses = crate::config::check::addresses(&config).unwrap();
-        let stream = Opener::all(&config, addresses).unwrap()[0].connect().await.unwrap();
-        assert!(stream.socket.keepalive().unwrap());
+        return Err(error::ERRORS.of(ratelimit_core::ErrorKind::Unsupported, message));
     }
+    // A server that asks for certificates breaks off resumed sessions, because it sets no "session id context" in OpenSSL.
+    Ok(connector.without_resumption())
 }

@@ -18,7 +18,8 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /// `<prefix>!<namespace>!<scope>!<key>`, or `<prefix>#<digest>` if that is too long.
 ///
 /// In the three parts all bytes but visible ASCII, and `!` and `%`, are written as `%XX`. The first `!` or `#` after the
-/// prefix shows which form it is, and no two meters have the same name.
+/// prefix shows which form it is, and no two meters have the same name. Not a
+/// [`bounded_name`](ratelimit_store_kit::bounded_name), because keys are visible ASCII.
 pub(crate) fn name_of(prefix: &str, id: &MeterId<'_>) -> String {
     let mut name = String::with_capacity(LONGEST);
     name.push_str(prefix);

@@ -1,4 +1,6 @@
-//! The lifetimes of items, as the protocol writes them.
+//! The lifetimes of items, as the protocol writes them: whole seconds, and beyond thirty days dates. Of a
+//! [`Lifetime`](ratelimit_store_kit::Lifetime) it has only the slack, because most items are counters of a window, whose
+//! lifetime does not depend on a state.
 
 use std::time::Duration;
 

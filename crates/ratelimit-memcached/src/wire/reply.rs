@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::wire::keys::MARK;
 use ratelimit_core::{ErrorKind, StoreError};
 
@@ -64,7 +64,7 @@ impl Reply {
             Self::Missing => Ok(Counter::Count(0)),
             Self::Value { bytes, .. } => match number(bytes.trim_ascii_end()) {
                 Some(count) => Ok(Counter::Count(count)),
-                None => mark(bytes).map(Counter::Reset).ok_or_else(error::corrupt),
+                None => mark(bytes).map(Counter::Reset).ok_or_else(|| ERRORS.corrupt_value()),
             },
             Self::Done | Self::Lost => Err(error::strange_response()),
         }
@@ -90,7 +90,7 @@ pub(crate) fn receive(bytes: &[u8]) -> Received {
             let mut failure = error::from_refusal(&line);
             // A proxy that has lost its server says so, even if the server has received the command.
             if failure.kind() == ErrorKind::Server && line.starts_with("SERVER_ERROR") {
-                failure = error::new(ErrorKind::Unreachable, error::text_of(&line)).maybe_applied();
+                failure = ERRORS.of(ErrorKind::Unreachable, error::text_of(&line)).maybe_applied();
             }
             Received::Whole { reply: Err(failure), stamp: Stamp::None, size }
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ratelimit_core::kit::TimeSource;
-use ratelimit_core::store::CLOCK_SLACK;
+use ratelimit_store_kit::Lifetime;
 use sqlx::postgres::PgConnectOptions;
 
 /// The configuration of a [`PostgresStore`](crate::PostgresStore).
@@ -75,7 +75,7 @@ pub struct PostgresConfig {
     /// only when many calls wait or one has waited for 2 ms.
     pub connections: usize,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
-    /// [`CLOCK_SLACK`].
+    /// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// How long the store waits between two runs that delete expired meters in the background. With `None` or zero, call
     /// [`PostgresStore::prune`](crate::PostgresStore::prune) yourself.
@@ -112,11 +112,9 @@ impl PostgresConfig {
         pooler: bool,
     }
 
-    /// The slack in microseconds, at least [`CLOCK_SLACK`].
+    /// The slack in microseconds.
     pub(crate) fn slack_micros(&self) -> i64 {
-        // At most a century, which is as good as any longer time.
-        const CENTURY: i64 = 3_155_760_000_000_000;
-        i64::try_from(self.clock_slack.max(CLOCK_SLACK).as_micros()).unwrap_or(CENTURY).min(CENTURY)
+        i64::try_from(Lifetime::slack(self.clock_slack).as_micros()).unwrap_or(i64::MAX)
     }
 }
 
@@ -133,7 +131,7 @@ impl Default for PostgresConfig {
             time: TimeSource::default(),
             timeout: Duration::from_secs(2),
             connections: 8,
-            clock_slack: Duration::from_secs(10),
+            clock_slack: Lifetime::SLACK,
             prune_every: Some(Duration::from_secs(60)),
             pooler: false,
         }

@@ -1,14 +1,13 @@
 //! Parses a configuration from an address.
 
-use std::borrow::Cow;
-
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::store::StoreUrl;
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_store_kit::options;
 use sqlx::postgres::PgConnectOptions;
 
 use crate::config::{Logged, PostgresConfig};
-use crate::error::STORE;
+use crate::error::ERRORS;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -88,12 +87,12 @@ impl PostgresConfig {
     /// If the address is not valid, if an option is unknown or given twice, or if its value is not valid. Percent-encode
     /// special characters in a user or a password: `@` as `%40`, `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `%` as `%25`.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let url = StoreUrl::parse(STORE, url)?;
+        let url = StoreUrl::parse(ERRORS.store(), url)?;
         for names in SYNONYMS {
             let mut given = url.options().iter().filter(|option| names.contains(&option.name()));
             if let (Some(one), Some(other)) = (given.next(), given.next()) {
                 let (one, other) = (one.name(), other.name());
-                return Err(misconfigured(format!(
+                return Err(ERRORS.misconfigured(format!(
                     "the options `{one}` and `{other}` are the same: give one of them"
                 )));
             }
@@ -112,11 +111,7 @@ impl PostgresConfig {
                 }
                 "schema" => option.text().clone_into(&mut config.schema),
                 "time" => config.time = TimeSource::from_option(option)?,
-                "timeout" => {
-                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
-                    config.timeout =
-                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
-                }
+                "timeout" => config.timeout = options::time_limit(option)?,
                 name if OF_THE_CLIENT.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),
             }
@@ -131,7 +126,7 @@ fn server_of(url: &StoreUrl<'_>) -> Result<PgConnectOptions, StoreError> {
     // all of an address without `://` for one.
     let parsed = |names: &[&str]| url.base_with(names).parse::<PgConnectOptions>().ok();
     if !url.base().contains("://") || parsed(&[]).is_none() {
-        return Err(misconfigured(
+        return Err(ERRORS.misconfigured(
             "the address is not valid; it looks like postgres://user:password@host:5432/database",
         ));
     }
@@ -139,7 +134,7 @@ fn server_of(url: &StoreUrl<'_>) -> Result<PgConnectOptions, StoreError> {
         let mut given = url.options().iter().filter(|option| OF_THE_CLIENT.contains(&option.name()));
         let wrong = given.find(|option| parsed(&[option.name()]).is_none());
         wrong.map_or_else(
-            || misconfigured("the options of the address are not valid"),
+            || ERRORS.misconfigured("the options of the address are not valid"),
             |option| {
                 option.expected(match option.name() {
                     "sslmode" | "ssl-mode" => {
@@ -153,12 +148,10 @@ fn server_of(url: &StoreUrl<'_>) -> Result<PgConnectOptions, StoreError> {
     })
 }
 
-fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
-    StoreError::new(STORE, ErrorKind::Misconfigured, message)
-}
-
 #[cfg(test)]
 mod tests {
+    use ratelimit_core::ErrorKind;
+
     use super::*;
 
     #[test]

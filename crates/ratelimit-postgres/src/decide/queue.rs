@@ -1,4 +1,8 @@
 //! The queue of slices for the server: slices that wait for a connection share the next statement.
+//!
+//! [`Batched`](ratelimit_core::layers::Batched) would not do: here the number of statements at once grows with the number of
+//! callers that wait, slices for the fast path are not mixed with others, and the caller of a lone slice polls its statement
+//! itself, which saves a tenth of the time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -12,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::decide::fast_path::{FastPath, are_plain};
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::link::Link;
 use crate::wire::claims::OwnedClaims;
 use crate::wire::codec;
@@ -133,23 +137,20 @@ impl Queue {
         }
         match result {
             Ok(Ok(answers)) => answers,
-            Ok(Err(_)) => {
-                Err(error::new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
-                    .maybe_applied())
-            }
+            Ok(Err(_)) => Err(ERRORS.stopped().maybe_applied()),
             Err(_) => {
                 // A worker marks a job before it checks whether the caller still waits: after this, "not sent" stays true.
                 answer.close();
                 fence(Ordering::SeqCst);
-                let late =
-                    |message: &'static str| error::new(ErrorKind::Timeout, message).at(self.link.address());
-                Err(if progress.sent.load(Ordering::SeqCst) {
-                    late("no answer within the time limit").maybe_applied()
+                let late = if progress.sent.load(Ordering::SeqCst) {
+                    ERRORS.late()
                 } else if progress.taken.load(Ordering::SeqCst) {
-                    late("no answer within the time limit")
+                    ERRORS.late().not_applied()
                 } else {
-                    late("the check was not sent in time: too many checks were waiting")
-                })
+                    let message = "the check was not sent in time: too many checks were waiting";
+                    ERRORS.of(ErrorKind::Timeout, message)
+                };
+                Err(late.at(self.link.address()))
             }
         }
     }

@@ -1,24 +1,24 @@
 //! The migration that a lazy store makes at its first connection.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratelimit_core::{ErrorKind, StoreError};
-use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
+use ratelimit_store_kit::SingleFlight;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error;
+use crate::error::ERRORS;
 
 /// Whether the store still has to migrate, and the task that does.
 #[derive(Debug)]
 pub(crate) struct FirstMigration {
-    owed: AtomicBool,
-    under_way: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
+    owed: Arc<AtomicBool>,
+    flight: SingleFlight<Result<(), StoreError>>,
 }
 
 impl FirstMigration {
     pub(crate) fn new(owed: bool) -> Self {
-        Self { owed: AtomicBool::new(owed), under_way: Mutex::default() }
+        Self { owed: Arc::new(AtomicBool::new(owed)), flight: SingleFlight::new() }
     }
 
     /// Whether calls have to wait for it.
@@ -29,22 +29,27 @@ impl FirstMigration {
 
     /// Waits until the migration is done. It may take longer than a call: then it goes on, and the next call waits for it. If
     /// it fails, the next call begins another one.
-    pub(crate) async fn done(
-        &self,
-        begin: impl FnOnce() -> JoinHandle<Result<(), StoreError>>,
-        deadline: Instant,
-    ) -> Result<(), StoreError> {
-        let late =
-            || error::new(ErrorKind::Timeout, "the table was not created within the time limit of this call");
-        let mut under_way = timeout_at(deadline, self.under_way.lock()).await.map_err(|_| late())?;
-        if !self.is_owed() {
-            return Ok(());
+    pub(crate) async fn done<F>(&self, migrate: impl Fn() -> F, deadline: Instant) -> Result<(), StoreError>
+    where
+        F: Future<Output = Result<(), StoreError>> + Send + 'static,
+    {
+        let begin = || {
+            let (owed, migration) = (self.owed.clone(), migrate());
+            async move {
+                // Another call may have done it in the meantime.
+                if owed.load(Ordering::Relaxed) {
+                    migration.await?;
+                    owed.store(false, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+        };
+        match timeout_at(deadline, self.flight.succeed(begin)).await {
+            Ok(outcome) => outcome.unwrap_or_else(|| Err(ERRORS.stopped())),
+            Err(_) => {
+                let message = "the table was not created within the time limit of this call";
+                Err(ERRORS.of(ErrorKind::Timeout, message))
+            }
         }
-        let outcome = timeout_at(deadline, under_way.get_or_insert_with(begin)).await.map_err(|_| late())?;
-        *under_way = None;
-        outcome
-            .unwrap_or_else(|_| Err(error::new(ErrorKind::Unreachable, "the tokio runtime has shut down")))?;
-        self.owed.store(false, Ordering::Relaxed);
-        Ok(())
     }
 }

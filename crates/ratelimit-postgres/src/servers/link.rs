@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{PostgresConfig, address_of};
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::first_migration::FirstMigration;
 use crate::servers::source::{ActiveConnection, Source};
 use crate::wire::call::Call;
@@ -110,17 +110,16 @@ impl Link {
 
     #[cold]
     async fn migrate_first(&self, deadline: Instant) -> Result<(), StoreError> {
-        let own = self.own.clone();
-        // On a task, because it may take longer than the call that begins it.
-        let begin = || {
-            tokio::spawn(async move {
+        let migrate = || {
+            let own = self.own.clone();
+            async move {
                 match own.upgrade() {
                     Some(link) => link.migrate().await,
                     None => Ok(()), // nobody waits for it
                 }
-            })
+            }
         };
-        self.first_migration.done(begin, deadline).await.map_err(|failure| failure.at(&self.address))
+        self.first_migration.done(migrate, deadline).await.map_err(|failure| failure.at(&self.address))
     }
 
     /// Calls a function, again if the server rolled it back because of concurrent statements.
@@ -168,17 +167,14 @@ impl Link {
                 self.source.forget();
             }
         }
-        result.map_err(|_| {
-            let late = error::new(ErrorKind::Timeout, "no answer within the time limit");
-            late.maybe_applied().at(&self.address)
-        })
+        result.map_err(|_| ERRORS.late().at(&self.address))
     }
 
     async fn acquire(
         &self,
         deadline: Instant,
     ) -> Result<(SemaphorePermit<'_>, ActiveConnection), StoreError> {
-        let late = |message| error::new(ErrorKind::Timeout, message).at(&self.address);
+        let late = |message| ERRORS.of(ErrorKind::Timeout, message).at(&self.address);
         let permit = match timeout_at(deadline, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => return Err(late("all connections were busy until the time limit")),
@@ -186,10 +182,7 @@ impl Link {
         match timeout_at(deadline, self.source.open(&self.names)).await {
             Ok(Ok(active)) => Ok((permit, active)),
             Ok(Err(error)) => Err(error::connecting(error).at(&self.address)),
-            Err(_) => {
-                let failure = error::new(ErrorKind::Unreachable, "no connection within the time limit");
-                Err(failure.at(&self.address))
-            }
+            Err(_) => Err(ERRORS.no_connection().at(&self.address)),
         }
     }
 
@@ -203,7 +196,7 @@ impl Link {
             }
             done.map_err(error::migrating)
         };
-        let late = || error::new(ErrorKind::Timeout, "the migration took too long");
+        let late = || ERRORS.of(ErrorKind::Timeout, "the migration took too long");
         let done = tokio::time::timeout(MIGRATION, migration).await.unwrap_or_else(|_| Err(late()));
         done.map_err(|failure| failure.at(&self.address))?;
         // Existing connections do not have the statements prepared.

@@ -149,7 +149,7 @@ impl PostgresStore {
     }
 
     /// Runs in its own task: if the caller drops the future, the statement still runs to its end and the connection stays
-    /// usable.
+    /// usable. A `RunToEnd` would keep the connection from others while the caller does not poll it.
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
         let link = self.0.link.clone();
         let deadline = link.deadline();

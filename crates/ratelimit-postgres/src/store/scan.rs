@@ -1,4 +1,5 @@
-//! Lists the meters in the table, for an operator's tool.
+//! Lists the meters in the table, for an operator's tool: ranges of an index, where Redis has only a cursor over all keys. What
+//! both report is a [`MeterScan`].
 
 use std::time::Duration;
 

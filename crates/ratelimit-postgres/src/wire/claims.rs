@@ -3,7 +3,7 @@
 use ratelimit_core::kit;
 use ratelimit_core::meter::{Bucket, MAX_UNITS, Meter};
 use ratelimit_core::store::{Claims, MeterId};
-use sha2::{Digest, Sha256};
+use ratelimit_store_kit::bounded_name;
 
 /// Names up to this many bytes are stored as they are.
 const MAX_NAME: usize = 200;
@@ -24,13 +24,7 @@ pub(crate) fn owned(claims: &Claims<'_>) -> OwnedClaims {
 
 /// A meter's name as stored. Short names begin with a digit, so none of them equals a digest.
 pub(crate) fn name_of(id: &MeterId<'_>) -> Vec<u8> {
-    let name = id.to_bytes();
-    if name.len() <= MAX_NAME {
-        return name;
-    }
-    let mut short = vec![b'#'];
-    short.extend_from_slice(&Sha256::digest(&name));
-    short
+    bounded_name(id, MAX_NAME)
 }
 
 /// All names of this namespace are between these two: after the namespace comes a digit.

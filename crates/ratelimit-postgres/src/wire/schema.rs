@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 use sha2::{Digest, Sha256};
 
 use crate::config::{Logged, PostgresConfig};
-use crate::error::STORE;
+use crate::error::ERRORS;
 use crate::wire::reply::MANY_ANSWERS;
 
 /// The SQL of the schema, in the order of creation. The names in it are those of the default configuration.
@@ -91,7 +91,7 @@ impl PostgresConfig {
 impl Names {
     pub(crate) fn new(config: &PostgresConfig) -> Result<Self, StoreError> {
         let PostgresConfig { schema, prefix, .. } = config;
-        let refused = |message| Err(StoreError::new(STORE, ErrorKind::Misconfigured, message));
+        let refused = |message| Err(ERRORS.misconfigured(message));
         if schema.is_empty() || schema.len() > 63 || schema.contains(['\0', '\'', '"', '\\', '$']) {
             return refused("the schema must have a name of 1 to 63 bytes, without quotes, `\\` and `$`");
         }

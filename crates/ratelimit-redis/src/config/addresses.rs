@@ -5,7 +5,7 @@ use redis::ConnectionInfo;
 
 use crate::config::address::info;
 use crate::config::sentinel::Address;
-use crate::error;
+use crate::error::ERRORS;
 
 /// The servers that an address names.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ impl Servers {
 fn nodes(url: &str) -> Result<Vec<String>, StoreError> {
     let parts = url.split_once("+cluster://").filter(|(scheme, _)| matches!(*scheme, "redis" | "rediss"));
     let (scheme, rest) = parts.ok_or_else(|| {
-        error::misconfigured("the address of a cluster begins with redis+cluster:// or rediss+cluster://")
+        ERRORS.misconfigured("the address of a cluster begins with redis+cluster:// or rediss+cluster://")
     })?;
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let (log_in, nodes) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::store::CLOCK_SLACK;
+use ratelimit_store_kit::{Certificates, Lifetime};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
 use crate::config::addresses::Servers;
@@ -47,7 +47,7 @@ pub struct RedisConfig {
     /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
-    /// [`CLOCK_SLACK`].
+    /// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// How checks that arrive while others are under way share calls, exactly and in their order; see
     /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. Its
@@ -76,7 +76,7 @@ impl RedisConfig {
             timeout: Duration::from_millis(500),
             connections: 1,
             time: TimeSource::Caller,
-            clock_slack: Duration::from_secs(10),
+            clock_slack: Lifetime::SLACK,
             batch: Some(BatchConfig::default()),
             authorities: None,
             client_certificate: None,
@@ -96,11 +96,17 @@ impl RedisConfig {
         client_key: impl Into<Option<Vec<u8>>>,
     }
 
-    /// The slack in milliseconds, at least [`CLOCK_SLACK`].
+    /// The slack in milliseconds.
     pub(crate) fn slack_millis(&self) -> u64 {
-        // At most a century, which is as good as any longer time.
-        let millis = self.clock_slack.max(CLOCK_SLACK).as_millis().min(3_155_760_000_000);
-        u64::try_from(millis).unwrap_or(u64::MAX)
+        u64::try_from(Lifetime::slack(self.clock_slack).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn certificates(&self) -> Certificates<'_> {
+        Certificates {
+            authorities: self.authorities.as_deref(),
+            client_certificate: self.client_certificate.as_deref(),
+            client_key: self.client_key.as_deref(),
+        }
     }
 }
 

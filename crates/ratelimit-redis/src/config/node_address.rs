@@ -1,4 +1,4 @@
-//! The address of a server.
+//! The address of a server, as servers report it: always with a port, and with IPv6 also without brackets.
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

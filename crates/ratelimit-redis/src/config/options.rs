@@ -3,11 +3,12 @@
 use ratelimit_core::StoreError;
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::store::{StoreUrl, UrlOption};
+use ratelimit_core::store::StoreUrl;
+use ratelimit_store_kit::options;
 
 use crate::config::RedisConfig;
 use crate::config::addresses::Servers;
-use crate::error;
+use crate::error::ERRORS;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -79,28 +80,24 @@ impl RedisConfig {
     /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the address is not valid, if an option is
     /// unknown or its value is not valid, or if a file cannot be read. No error quotes the address.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let url = StoreUrl::parse("redis", url)?;
+        let url = StoreUrl::parse(ERRORS.store(), url)?;
         let of_servers = of_servers(url.base());
         let servers = Servers::parse(&url.base_with(of_servers))?;
         let mut config = Self::of(servers);
         for option in url.options() {
             match option.name() {
-                "authorities" => config.authorities = Some(file(option)?),
+                "authorities" => config.authorities = Some(options::file(option)?),
                 "batch" => config.batch = option.flag()?.then(BatchConfig::default),
-                "client_certificate" => config.client_certificate = Some(file(option)?),
-                "client_key" => config.client_key = Some(file(option)?),
+                "client_certificate" => config.client_certificate = Some(options::file(option)?),
+                "client_key" => config.client_key = Some(options::file(option)?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
                 "time" => config.time = TimeSource::from_option(option)?,
-                "timeout" => {
-                    let timeout = Some(option.duration()?).filter(|timeout| !timeout.is_zero());
-                    config.timeout =
-                        timeout.ok_or_else(|| option.expected("a duration longer than zero: `200ms`"))?;
-                }
+                "timeout" => config.timeout = options::time_limit(option)?,
                 name if of_servers.contains(&name) => {}
                 name @ ("db" | "pass" | "user") => {
-                    return Err(error::misconfigured(format!(
+                    return Err(ERRORS.misconfigured(format!(
                         "the option `{name}` is only for a Unix socket; for other servers, write it as in \
                          redis://user:password@host/database"
                     )));
@@ -110,11 +107,6 @@ impl RedisConfig {
         }
         Ok(config)
     }
-}
-
-/// The contents of the file that an option names.
-fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
-    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
 }
 
 #[cfg(test)]

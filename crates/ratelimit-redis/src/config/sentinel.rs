@@ -7,7 +7,7 @@ use ratelimit_core::StoreError;
 
 use crate::config::address::info;
 use crate::config::node_address::NodeAddress;
-use crate::error;
+use crate::error::ERRORS;
 
 const PORT: u16 = 26_379;
 
@@ -82,7 +82,7 @@ fn decoded(text: &str) -> Result<String, StoreError> {
 
 /// Does not quote the address, which may contain a password.
 fn not_valid() -> StoreError {
-    error::misconfigured(
+    ERRORS.misconfigured(
         "the address is not valid; it looks like \
          redis+sentinel://user:password@host:26379,host:26379/name/0?sentinel_password=password",
     )

@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::link::Link;
 use crate::wire::codec::{self, Answers, OwnedClaims, OwnedRefund};
 use crate::wire::fast::{self, Single};
@@ -91,7 +91,7 @@ impl Calls {
     ) -> Answers {
         let at = |failure: StoreError| failure.at(self.link.address());
         if Instant::now() >= deadline {
-            return vec![Err(at(error::late().not_applied())); number];
+            return vec![Err(at(ERRORS.late().not_applied())); number];
         }
         match self.link.send(call, deadline).await.and_then(read) {
             Ok(answers) => answers.into_iter().map(|answer| answer.map_err(at)).collect(),
@@ -117,7 +117,7 @@ impl Calls {
         let call = codec::refund_call(now, refunds, self.time);
         let failure = match self.link.send(call, deadline).await? {
             Value::Int(1) => return Ok(()),
-            Value::Int(_) => error::corrupt(),
+            Value::Int(_) => ERRORS.corrupt_value(),
             _ => error::strange_reply(),
         };
         // The script has given the others back.

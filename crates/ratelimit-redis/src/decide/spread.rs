@@ -7,7 +7,7 @@ use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::decide::calls::Calls;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::wire::codec::{Answers, OwnedClaim, OwnedClaims, OwnedRefund, slot_of_all};
 use crate::wire::keys::{by_slot, slot_of};
 
@@ -29,8 +29,8 @@ pub(crate) async fn claim(
     let task = tokio::spawn(decide(calls.clone(), slice, deadline));
     match timeout_at(deadline, task).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(error::stopped().maybe_applied()),
-        Err(_) => Err(error::late().at(calls.link.address())),
+        Ok(Err(_)) => Err(ERRORS.stopped().maybe_applied()),
+        Err(_) => Err(ERRORS.late().at(calls.link.address())),
     }
 }
 
@@ -138,7 +138,7 @@ fn merge(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> A
 /// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots is decided
 /// after all slices before it and before all slices after it.
 pub(crate) async fn claim_many(calls: &Calls, slices: Vec<OwnedClaims>, deadline: Instant) -> Answers {
-    let mut answers: Vec<_> = slices.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
+    let mut answers: Vec<_> = slices.iter().map(|_| Err(ERRORS.stopped().maybe_applied())).collect();
     let mut waiting = Vec::new();
     for (place, slice) in slices.into_iter().enumerate() {
         if let Some(slot) = slot_of_all(&slice) {
@@ -184,12 +184,12 @@ mod tests {
             now: Default::default(),
             verdicts: Default::default(),
         };
-        let not_charged = || Err(error::new(ErrorKind::Unreachable, "down"));
+        let not_charged = || Err(ERRORS.of(ErrorKind::Unreachable, "down"));
         for (results, applied) in [
             (vec![not_charged(), not_charged()], Applied::No),
             (vec![not_charged(), Ok(before())], Applied::No),
-            (vec![not_charged(), Err(error::late())], Applied::Unknown),
-            (vec![Err(error::late()), not_charged()], Applied::Unknown),
+            (vec![not_charged(), Err(ERRORS.late())], Applied::Unknown),
+            (vec![Err(ERRORS.late()), not_charged()], Applied::Unknown),
         ] {
             let failure = refused(results, vec![before(), before()]).unwrap_err();
             assert_eq!(failure.applied(), applied);

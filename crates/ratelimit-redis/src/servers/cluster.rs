@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::discovery::Discovery;
 use crate::servers::nodes::Nodes;
 use crate::servers::server::Server;
@@ -117,7 +117,7 @@ impl Cluster {
                     (node, asking) = (self.nodes.at(&place), true);
                 }
                 _ => {
-                    let moving = error::new(ErrorKind::Unreachable, "the cluster is moving slots");
+                    let moving = ERRORS.of(ErrorKind::Unreachable, "the cluster is moving slots");
                     return Err(moving.at(node.address()));
                 }
             }
@@ -162,7 +162,7 @@ impl Cluster {
         }
         self.surveyed(deadline).await?;
         self.nodes.owner(slot).ok_or_else(|| {
-            error::new(ErrorKind::Unreachable, "no node of the cluster serves the key").at(&self.address)
+            ERRORS.of(ErrorKind::Unreachable, "no node of the cluster serves the key").at(&self.address)
         })
     }
 

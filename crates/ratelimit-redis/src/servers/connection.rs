@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_store_kit::SingleFlight;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind,
@@ -16,8 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
-use crate::error;
-use crate::servers::single_flight::SingleFlight;
+use crate::error::{self, ERRORS};
 use crate::servers::stream::{Opener, Passed, Traffic};
 use crate::wire::script::{CLAIM, REFUND};
 
@@ -171,7 +171,7 @@ impl Dialer {
     }
 
     async fn dial_in_time(&self) -> Result<OpenConnection, StoreError> {
-        timeout(self.timeout, self.dial()).await.unwrap_or_else(|_| Err(error::no_connection()))
+        timeout(self.timeout, self.dial()).await.unwrap_or_else(|_| Err(ERRORS.no_connection()))
     }
 
     async fn dial(&self) -> Result<OpenConnection, StoreError> {
@@ -299,19 +299,15 @@ impl Connection {
         }
         let address = self.dialer.address();
         let dial = async {
-            let (mut outcome, under_way) = self.dialling.join(|| self.dial()).await;
-            if under_way && matches!(outcome, Some(Err(_))) {
-                // That attempt began before this call and may have failed because the server was down then.
-                (outcome, _) = self.dialling.join(|| self.dial()).await;
-            }
-            outcome.unwrap_or_else(|| Err(error::stopped()))
+            let outcome = self.dialling.succeed(|| self.dial()).await;
+            outcome.unwrap_or_else(|| Err(ERRORS.stopped()))
         };
         match self.wait(None, deadline, dial).await {
             Ok(Ok(())) => self.open_connection().ok_or_else(|| {
-                error::new(ErrorKind::Unreachable, "the server closed the connection immediately").at(address)
+                ERRORS.of(ErrorKind::Unreachable, "the server closed the connection immediately").at(address)
             }),
             Ok(Err(failure)) => Err(failure.at(address)),
-            Err(_) => Err(error::no_connection().at(address)),
+            Err(_) => Err(ERRORS.no_connection().at(address)),
         }
     }
 
@@ -378,7 +374,7 @@ impl Connection {
         } else {
             self.hang_up(open);
         }
-        error::late().at(self.dialer.address())
+        ERRORS.late().at(self.dialer.address())
     }
 }
 

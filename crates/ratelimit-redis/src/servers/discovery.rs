@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ratelimit_core::StoreError;
 use ratelimit_core::kit::deadline_after;
+use ratelimit_store_kit::SingleFlight;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::server::Server;
-use crate::servers::single_flight::SingleFlight;
 
 /// A result younger than this is used again.
 const FRESH: Duration = Duration::from_millis(100);
@@ -49,8 +49,8 @@ impl Discovery {
             return outcome;
         }
         match timeout_at(deadline, self.flight.join(|| self.noted())).await {
-            Ok((outcome, _)) => outcome.unwrap_or_else(|| Err(error::stopped())),
-            Err(_) => Err(error::no_connection()),
+            Ok(outcome) => outcome.unwrap_or_else(|| Err(ERRORS.stopped())),
+            Err(_) => Err(ERRORS.no_connection()),
         }
     }
 

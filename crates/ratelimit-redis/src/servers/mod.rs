@@ -8,7 +8,6 @@ pub(crate) mod nodes;
 pub(crate) mod provided;
 pub(crate) mod sentinel;
 pub(crate) mod server;
-pub(crate) mod single_flight;
 pub(crate) mod stream;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;

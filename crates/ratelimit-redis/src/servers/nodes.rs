@@ -9,7 +9,7 @@ use redis::ConnectionInfo;
 
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
-use crate::error;
+use crate::error::ERRORS;
 use crate::servers::connection::Dialer;
 use crate::servers::discovery::{query_all, survey_deadline};
 use crate::servers::server::Server;
@@ -43,7 +43,7 @@ struct SlotMap {
 impl Nodes {
     pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
         let Some(first) = nodes.first() else {
-            return Err(error::misconfigured("the address contains no node"));
+            return Err(ERRORS.misconfigured("the address contains no node"));
         };
         // One for all nodes, which share log-in and certificates: reading certificates takes long.
         let dialer = Dialer::new(first.addr(), first.redis_settings().clone(), config)?;
@@ -120,7 +120,7 @@ impl Nodes {
         let deadline = survey_deadline(self.timeout);
         let query = |node: Arc<Server>| async move { ClusterView::of(&node, deadline).await };
         let mut best: Result<ClusterView, _> =
-            Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
+            Err(ERRORS.of(ErrorKind::Unreachable, "no node of the cluster is known"));
         for answer in query_all(nodes, query, deadline).await {
             let is_better = match (&answer, &best) {
                 (Ok(view), Ok(other)) => view.rank() > other.rank(),

@@ -8,7 +8,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::wire::script::in_full;
 
 /// The first pause before a call on keys that are moving between two nodes is retried.
@@ -81,7 +81,7 @@ impl Provided {
             return error::from_redis(error).at(self.address);
         }
         let failure = if is_elsewhere(&error) {
-            error::new(
+            ERRORS.of(
                 ErrorKind::Unreachable,
                 "the cluster is moving slots, or the connection does not follow them",
             )
@@ -107,12 +107,12 @@ pub(crate) async fn request(
 ) -> Result<Result<Value, RedisError>, StoreError> {
     let reply = match timeout_at(deadline, connection.req_packed_command(cmd)).await {
         Ok(reply) => reply.and_then(Value::extract_error),
-        Err(_) => return Err(error::late()),
+        Err(_) => return Err(ERRORS.late()),
     };
     match reply {
         Err(error) if error.is_timeout() => {
             let message = "no answer within the connection's own time limit";
-            Err(error::new(ErrorKind::Timeout, message).maybe_applied())
+            Err(ERRORS.of(ErrorKind::Timeout, message).maybe_applied())
         }
         Err(error) if !matches!(error.kind(), Kind::Server(_) | Kind::Extension) => {
             Err(error::from_redis(error).maybe_applied())

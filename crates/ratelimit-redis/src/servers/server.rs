@@ -1,8 +1,8 @@
 //! One server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ratelimit_store_kit::InTurn;
 use redis::{Cmd, ServerErrorKind, Value};
 use tokio::time::Instant;
 
@@ -16,16 +16,15 @@ use crate::wire::script::in_full;
 /// One server, and the connections to it, which are used in turn.
 pub(crate) struct Server {
     dialer: Arc<Dialer>,
-    connections: Vec<Connection>,
-    turn: AtomicUsize,
+    connections: InTurn<Connection>,
 }
 
 impl Server {
     /// The server that `dialer` connects to.
     pub(crate) fn new(dialer: Dialer, connections: usize) -> Self {
         let dialer = Arc::new(dialer);
-        let connections = (0..connections.max(1)).map(|_| Connection::new(dialer.clone())).collect();
-        Self { dialer, connections, turn: AtomicUsize::new(0) }
+        let connections = InTurn::new(connections, || Connection::new(dialer.clone()));
+        Self { dialer, connections }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -38,7 +37,7 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
-        for connection in &self.connections {
+        for connection in self.connections.all() {
             connection.connect(deadline).await?;
         }
         Ok(())
@@ -46,13 +45,12 @@ impl Server {
 
     /// The next of its connections, in turn.
     pub(crate) fn connection(&self) -> &Connection {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        &self.connections[turn % self.connections.len()]
+        self.connections.next()
     }
 
     /// Whether a caller gave up on one of its connections, and nothing has arrived there since.
     pub(crate) fn is_silent(&self) -> bool {
-        self.connections.iter().any(Connection::is_silent)
+        self.connections.all().iter().any(Connection::is_silent)
     }
 
     /// Sends a command. If the server does not have its script, sends it with the whole script.

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use ratelimit_store_kit::tcp;
+use redis::io::tcp::socket2::SockRef;
 use redis::{ConnectionAddr, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -17,10 +17,7 @@ use ratelimit_core::StoreError;
 
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
-use crate::error;
-
-/// Idle connections are probed, so that a lost peer is noticed.
-const KEEPALIVE: Duration = Duration::from_secs(15);
+use crate::error::{self, ERRORS};
 
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -122,13 +119,10 @@ impl Opener {
         // The client library accepts the address if another crate of the program has enabled its TLS.
         #[cfg(not(feature = "tls"))]
         if has_tls {
-            return Err(error::misconfigured(error::WITHOUT_TLS));
+            return Err(ERRORS.misconfigured(error::WITHOUT_TLS));
         }
-        let certificates = [&config.authorities, &config.client_certificate, &config.client_key];
-        if !has_tls && certificates.into_iter().any(Option::is_some) {
-            return Err(error::misconfigured(
-                "`authorities`, `client_certificate` and `client_key` need TLS: an address that begins with `rediss`",
-            ));
+        if !has_tls && let Some(message) = config.certificates().without_tls("`rediss`") {
+            return Err(ERRORS.misconfigured(message));
         }
         Ok(Self {
             #[cfg(feature = "tls")]
@@ -184,10 +178,12 @@ impl Opener {
     pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> Result<Box<dyn Bytes>, StoreError> {
         let failed = |error: io::Error| error::from_redis(error.into());
         match &self.address {
-            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await.map_err(failed)?)),
+            ConnectionAddr::Tcp(host, port) => {
+                Ok(Box::new(connect(host, *port, traffic).await.map_err(failed)?))
+            }
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = tcp(host, *port, traffic).await.map_err(failed)?;
+                let stream = connect(host, *port, traffic).await.map_err(failed)?;
                 match &self.tls {
                     Some(tls) => {
                         let encrypted = tls.connect(host, stream).await;
@@ -206,16 +202,9 @@ impl Opener {
     }
 }
 
-async fn tcp(host: &str, port: u16, traffic: Arc<Traffic>) -> io::Result<Socket<TcpStream>> {
-    let stream = TcpStream::connect((host, port)).await?;
-    // Otherwise a small request waits for the acknowledgement of the previous one.
-    stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+async fn connect(host: &str, port: u16, traffic: Arc<Traffic>) -> io::Result<Socket<TcpStream>> {
+    let stream = tcp::connect(host, port).await?;
     Ok(Socket { stream, handle: |stream| SockRef::from(stream), traffic })
-}
-
-pub(crate) fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use redis::{Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::node_address::NodeAddress;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::server::Server;
 use crate::wire::value::{list, text};
 
@@ -39,10 +39,7 @@ impl ClusterView {
         let own_host = NodeAddress::of_address(node.address()).map(|place| place.host).unwrap_or_default();
         let view = Self::read(&slots, &info, &own_host);
         let empty = || {
-            error::new(
-                ErrorKind::Unreachable,
-                "it reports no node that serves a slot; is the cluster set up?",
-            )
+            ERRORS.of(ErrorKind::Unreachable, "it reports no node that serves a slot; is the cluster set up?")
         };
         view.ok_or_else(|| error::strange_reply().at(node.address()))
             .and_then(|view| if view.shares.is_empty() { Err(empty().at(node.address())) } else { Ok(view) })

@@ -15,7 +15,7 @@ use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use crate::config::RedisConfig;
 use crate::decide::by_node::ByNode;
 use crate::decide::calls::Calls;
-use crate::error::{self, STORE};
+use crate::error::ERRORS;
 use crate::servers::link::Link;
 
 /// Counts on Redis or Valkey: on one server, on a cluster, or on the primary that sentinels watch.
@@ -94,14 +94,14 @@ impl RedisStore {
 
     /// Adds this store's name and address, which errors of `Batched` (a caller timed out while it waited) do not have.
     fn own(&self, error: StoreError) -> StoreError {
-        error.of_store(STORE).at(self.calls.link.address())
+        error.of_store(ERRORS.store()).at(self.calls.link.address())
     }
 
     /// A store on this link.
     pub(crate) fn on(link: Link, config: RedisConfig) -> Result<Self, StoreError> {
         if config.prefix.contains("{}") {
             // Redis hashes the whole key then, so the limits of one key would be in several slots.
-            return Err(error::misconfigured("the prefix must not contain `{}`"));
+            return Err(ERRORS.misconfigured("the prefix must not contain `{}`"));
         }
         // On a cluster, a call shared by all nodes would wait for the slowest of them.
         let batch = config.batch.map(|batch| batch.timeout(config.timeout));

@@ -9,7 +9,7 @@ use redis::{Cmd, RedisError, ServerErrorKind};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::link::Link;
 use crate::servers::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
@@ -43,11 +43,11 @@ where
 
 /// The pool gave no connection in time, so nothing has been sent.
 fn late() -> StoreError {
-    error::new(ErrorKind::Unreachable, "the pool gave no connection within the time limit")
+    ERRORS.of(ErrorKind::Unreachable, "the pool gave no connection within the time limit")
 }
 
 fn late_by_its_own() -> StoreError {
-    error::new(ErrorKind::Unreachable, "the pool gave no connection within its own time limits")
+    ERRORS.of(ErrorKind::Unreachable, "the pool gave no connection within its own time limits")
 }
 
 /// Why the pool gave no connection. Nothing has been sent.
@@ -56,16 +56,13 @@ fn refused(error: PoolError<RedisError>) -> StoreError {
         PoolError::Timeout(_) => late_by_its_own(),
         PoolError::Backend(error) if error.is_timeout() => late_by_its_own(),
         PoolError::Backend(error) => error::from_redis(error).not_applied(),
-        PoolError::Closed => error::new(
-            ErrorKind::Unsupported,
-            "the pool has been closed; keep it open while the store is used",
-        ),
-        PoolError::NoRuntimeSpecified => error::new(
+        PoolError::Closed => ERRORS.pool_closed(),
+        PoolError::NoRuntimeSpecified => ERRORS.of(
             ErrorKind::Unsupported,
             "the pool has time limits but no runtime; build it with `Runtime::Tokio1`",
         ),
         PoolError::PostCreateHook(_) => {
-            error::new(ErrorKind::Unreachable, "a `post_create` hook of the pool refused the connection")
+            ERRORS.of(ErrorKind::Unreachable, "a `post_create` hook of the pool refused the connection")
         }
     }
 }

@@ -10,7 +10,7 @@ use redis::{Value, cmd};
 use tokio::time::Instant;
 
 use crate::decide::calls::Calls;
-use crate::error;
+use crate::error::ERRORS;
 use crate::servers::server::Server;
 use crate::store::RedisStore;
 use crate::wire::keys::{StoredKey, pattern_of};
@@ -136,7 +136,7 @@ async fn begin(calls: &Calls) -> Result<Vec<Progress>, StoreError> {
     }
     if calls.link.has_slots() {
         let message = "the meters of a cluster cannot be listed over a connection of your own; open the store with an address";
-        return Err(error::new(ErrorKind::Unsupported, message).at(calls.link.address()));
+        return Err(ERRORS.of(ErrorKind::Unsupported, message).at(calls.link.address()));
     }
     Ok(vec![Progress::begin(None)])
 }
@@ -160,12 +160,12 @@ async fn page(
     let reply = reply.map_err(|failure| match failure.kind() {
         ErrorKind::Denied => {
             let message = "the user may not list keys; it needs the command SCAN";
-            error::new(ErrorKind::Denied, message).at(calls.link.address())
+            ERRORS.of(ErrorKind::Denied, message).at(calls.link.address())
         }
         _ => failure,
     })?;
     let (cursor, names) = read(&reply).ok_or_else(|| {
-        error::new(ErrorKind::Server, "the reply to SCAN is not a list of keys").at(calls.link.address())
+        ERRORS.of(ErrorKind::Server, "the reply to SCAN is not a list of keys").at(calls.link.address())
     })?;
     (progress.cursor, progress.has_ended) = (cursor, cursor == 0);
     Ok(names)

@@ -9,7 +9,7 @@ use ratelimit_core::{
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::wire::keys::slot_of;
 use crate::wire::script::{CLAIM, REFUND};
 
@@ -150,7 +150,7 @@ pub(crate) fn answers(slices: &[OwnedClaims], time: TimeSource, reply: Value) ->
 pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Result<Answer, StoreError> {
     let items = match item {
         Value::Array(items) if items.len() == slice.claims.len() + 1 => items,
-        Value::BulkString(_) => return Err(error::corrupt()),
+        Value::BulkString(_) => return Err(ERRORS.corrupt_value()),
         _ => return Err(error::strange_reply()),
     };
     let texts: Option<SmallVec<[&[u8]; 3]>> = items

@@ -10,7 +10,7 @@ use ratelimit_core::{StoreError, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::wire::codec::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
 use crate::wire::script::CLAIM;
 
@@ -196,7 +196,7 @@ fn value_size(meter: &Meter) -> usize {
 pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
     match reply {
         Value::Nil => decided(single, true, &[]),
-        Value::BulkString(text) if text == b"corrupt" => Err(error::corrupt()),
+        Value::BulkString(text) if text == b"corrupt" => Err(ERRORS.corrupt_value()),
         Value::BulkString(before) => decided(single, true, before),
         Value::Array(items) => match items.as_slice() {
             [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),

@@ -14,7 +14,8 @@ const LONGEST: usize = 200;
 ///
 /// The part in braces, which decides the slot on a cluster, is never empty and contains no braces itself: `{`, `}` and `%`
 /// are written as `%7B`, `%7D` and `%25`, and in the namespace `:` as `%3A`. A long one is `%=` followed by a digest, which
-/// no short one can equal.
+/// no short one can equal. Not a [`bounded_name`](ratelimit_store_kit::bounded_name), because a digest of the scope too would
+/// spread the limits of one key over several slots.
 pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     let MeterId { namespace, scope, key } = *id;
     let mut name =

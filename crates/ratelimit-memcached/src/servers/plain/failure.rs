@@ -5,7 +5,7 @@ use std::io;
 use memcache::{ClientError, CommandError, MemcacheError, ServerError};
 use ratelimit_core::{ErrorKind, StoreError};
 
-use crate::error;
+use crate::error::{self, ERRORS};
 
 /// What a connection can still be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Fault {
 
     fn from_io(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(error::late()),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(ERRORS.late()),
             _ => Self::hung_up(error::from_io(error)),
         }
     }
@@ -71,7 +71,7 @@ impl Fault {
         if says("non-numeric") || says("out of memory") || says("too large") {
             return Self::refused(error::from_refusal(line));
         }
-        let unreachable = |message| error::new(ErrorKind::Unreachable, message);
+        let unreachable = |message| ERRORS.of(ErrorKind::Unreachable, message);
         if says("connection refused") {
             return Self::refused(unreachable(
                 "the proxy cannot connect to a server; is the server running?",
@@ -79,7 +79,7 @@ impl Fault {
         }
         if says("timed out") || says("timeout") {
             let message = "the proxy got no answer from a server within its own time limit";
-            return Self::broken(error::new(ErrorKind::Timeout, message));
+            return Self::broken(ERRORS.of(ErrorKind::Timeout, message));
         }
         if says("connection") || says("broken pipe") || says("host") {
             return Self::broken(unreachable("the proxy lost its connection to a server"));
@@ -89,7 +89,7 @@ impl Fault {
 }
 
 fn unknown_command() -> StoreError {
-    error::new(
+    ERRORS.of(
         ErrorKind::Unsupported,
         "it does not support a command of the plain protocol; it needs gets, add, cas, incr, decr, replace and delete",
     )

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
 use crate::config::address::Address;
-use crate::error;
+use crate::error::ERRORS;
 
 /// The maximum time for connecting to a listening server.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl MemcacheManager {
     /// If the address is not valid.
     pub fn new(url: &str) -> Result<Self, StoreError> {
         let invalid =
-            || error::misconfigured("the address is not valid; it looks like memcached://host:port");
+            || ERRORS.misconfigured("the address is not valid; it looks like memcached://host:port");
         let address = address(url).ok_or_else(invalid)?;
         let url = Url::parse(&format!("memcache://{address}?protocol=ascii")).map_err(|_| invalid())?;
         let threads = ScheduledThreadPool::builder().num_threads(THREADS);

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::failure::{Fault, Health};
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::queue::Replies;
 use crate::wire::commands::Command;
 use crate::wire::lifetime::end;
@@ -136,7 +136,7 @@ impl Work<'_> {
         }
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(NoReply::Failed(error::late()));
+            return Err(NoReply::Failed(ERRORS.late().not_applied()));
         }
         // The system has no shorter time limit than one microsecond.
         let left = Some(left.max(Duration::from_micros(1)));

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::failure::Health;
 use super::manager::{MemcacheManager, MemcachePool};
 use super::perform::{Performed, perform};
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::queue::Replies;
 use crate::wire::commands::Command;
 
@@ -44,36 +44,33 @@ async fn exchange(
     });
     match timeout_at(deadline, work).await {
         Ok(Ok(replies)) => Ok(replies),
-        Ok(Err(_)) => Err(error::abandoned()),
+        Ok(Err(_)) => Err(ERRORS.stopped().maybe_applied()),
         // The thread continues until it notices the deadline, and starts no further command.
-        Err(_) => Err(error::late().maybe_applied()),
+        Err(_) => Err(ERRORS.late()),
     }
 }
 
 /// A connection of the pool. Waits at most half of the time for others to return one.
 async fn client(pool: &MemcachePool, deadline: Instant) -> Result<Object<MemcacheManager>, StoreError> {
-    let late = |message: &'static str| error::new(ErrorKind::Unreachable, message);
     let mut client = pin!(pool.get());
     let mut got = timeout_at(halfway_to(deadline), &mut client).await;
     if got.is_err() {
         let status = pool.status();
         if status.size >= status.max_size && status.waiting > 0 {
-            return Err(late("no connection of the pool was free within the time limit; increase max_size"));
+            let message = "no connection of the pool was free within the time limit; increase max_size";
+            return Err(ERRORS.of(ErrorKind::Unreachable, message));
         }
         got = timeout_at(deadline, client).await;
     }
-    got.map_err(|_| late("no connection within the time limit"))?.map_err(no_connection)
+    got.map_err(|_| ERRORS.no_connection())?.map_err(no_connection)
 }
 
 fn no_connection(error: PoolError<MemcacheError>) -> StoreError {
     match error {
         PoolError::Backend(MemcacheError::IOError(error)) => error::from_io(&error),
-        PoolError::Closed => error::new(
-            ErrorKind::Unsupported,
-            "the pool has been closed; keep it open while the store is used",
-        ),
+        PoolError::Closed => ERRORS.pool_closed(),
         PoolError::Timeout(_) => {
-            error::new(ErrorKind::Unreachable, "no connection within the pool's own time limit")
+            ERRORS.of(ErrorKind::Unreachable, "no connection within the pool's own time limit")
         }
         _ => error::broken(),
     }

@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
-use crate::error;
+use crate::error::ERRORS;
 use crate::servers::discovery::Discovery;
 use crate::servers::server::Server;
 
@@ -76,7 +76,7 @@ impl Sentinel {
         }
         self.survey.wait(deadline).await.map_err(|failure| failure.at(&self.address))?;
         self.watch.primary().ok_or_else(|| {
-            error::new(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
+            ERRORS.of(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
         })
     }
 

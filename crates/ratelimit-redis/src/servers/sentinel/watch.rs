@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
-use crate::error;
+use crate::error::{self, ERRORS};
 use crate::servers::connection::Dialer;
 use crate::servers::discovery::{query_all, survey_deadline};
 use crate::servers::server::Server;
@@ -59,9 +59,9 @@ impl Watch {
         let named = self.named(deadline).await?;
         let queried: Vec<_> =
             named.iter().map(|place| tokio::spawn(confirmed(self.at(place), deadline))).collect();
-        let mut outcome = Err(error::stopped());
+        let mut outcome = Err(ERRORS.stopped());
         for answer in queried {
-            outcome = answer.await.unwrap_or_else(|_| Err(error::stopped()));
+            outcome = answer.await.unwrap_or_else(|_| Err(ERRORS.stopped()));
             if outcome.is_ok() {
                 break;
             }
@@ -78,7 +78,7 @@ impl Watch {
             async move { primary_of(&sentinel, &name, deadline).await }
         };
         let mut votes: Vec<(NodeAddress, usize)> = Vec::new();
-        let mut failure = error::new(ErrorKind::Timeout, "no sentinel has answered within the time limit");
+        let mut failure = ERRORS.of(ErrorKind::Timeout, "no sentinel has answered within the time limit");
         for answer in query_all(self.sentinels.iter().cloned(), query, deadline).await {
             match answer {
                 Ok(place) => match votes.iter_mut().find(|(known, _)| *known == place) {
@@ -121,10 +121,11 @@ async fn primary_of(sentinel: &Server, name: &str, deadline: Instant) -> Result<
         let known = sentinel.send(cmd("SENTINEL").arg("MASTERS"), deadline).await;
         let known = names(&known.unwrap_or(Value::Nil)).join(", ");
         let message = format!("the sentinels watch no primary called {name:?}; they watch: {known}");
-        return Err(error::new(ErrorKind::Unsupported, message).at(sentinel.address()));
+        return Err(ERRORS.of(ErrorKind::Unsupported, message).at(sentinel.address()));
     }
     place(&answer).ok_or_else(|| {
-        error::new(ErrorKind::Server, "its reply is not that of a sentinel; check the port in the address")
+        ERRORS
+            .of(ErrorKind::Server, "its reply is not that of a sentinel; check the port in the address")
             .at(sentinel.address())
     })
 }
@@ -141,7 +142,7 @@ fn of_sentinel(error: RedisError) -> StoreError {
         }
         _ => return error,
     };
-    error::new(error.kind(), message)
+    ERRORS.of(error.kind(), message)
 }
 
 fn place(answer: &Value) -> Option<NodeAddress> {
@@ -174,5 +175,5 @@ async fn confirmed(server: Arc<Server>, deadline: Instant) -> Result<Arc<Server>
         return Ok(server);
     }
     let message = "the sentinels name it as the primary, but it is a replica; a failover may be under way";
-    Err(error::new(ErrorKind::ReadOnly, message).at(server.address()))
+    Err(ERRORS.of(ErrorKind::ReadOnly, message).at(server.address()))
 }
