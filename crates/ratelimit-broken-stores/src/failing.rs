@@ -103,7 +103,7 @@ impl Around for OneAtATime {
 
 impl CounterStore for OneAtATime {
     fn promises(&self) -> Promises {
-        Promises::new(Decisions::ExactPerKey, self.meters.promises().time)
+        self.meters.promises().with_decisions(Decisions::ExactPerKey)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

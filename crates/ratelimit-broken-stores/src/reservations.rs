@@ -132,7 +132,7 @@ impl<const WHAT: u8> CounterStore for Steps<WHAT> {
     fn promises(&self) -> Promises {
         let is_exact = WHAT == EXACTLY_ONE_BY_ONE;
         let decisions = if is_exact { Decisions::Exact } else { Decisions::Conservative };
-        Promises::new(decisions, self.meters.promises().time)
+        self.meters.promises().with_decisions(decisions)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

@@ -124,13 +124,12 @@ impl Need {
                 (promises.time != Time::Server, "the store declares that it has its server's time")
             }
             Self::OrderedTime => (
-                promises.time == Time::Caller,
+                promises.time == Time::Caller && promises.monotonic,
                 "the store does not declare that it knows when a claim is late",
             ),
-            Self::UnorderedTime => (
-                promises.time == Time::CallerUnordered,
-                "the store declares that it knows when a claim is late",
-            ),
+            Self::UnorderedTime => {
+                (!promises.monotonic, "the store declares that it knows when a claim is late")
+            }
             Self::ServerTime => {
                 (promises.time == Time::Server, "the store declares that it has the caller's time")
             }

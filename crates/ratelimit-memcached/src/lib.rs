@@ -112,7 +112,7 @@
 //! does not report the server's settings, the store cannot check them.
 //!
 //! # Clocks
-//! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::store::Time::CallerUnordered)), so synchronise them. A bucket
+//! Callers' clocks decide, so synchronise them. A bucket
 //! or log knows its newest charge. If a caller's clock is behind that instant, the claim is decided as of that instant.
 //!
 //! A window does not know its newest charge: a caller whose clock is still in the previous segment counts there, and

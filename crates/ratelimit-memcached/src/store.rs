@@ -150,7 +150,7 @@ impl fmt::Debug for MemcachedStore {
 
 impl CounterStore for MemcachedStore {
     fn promises(&self) -> Promises {
-        Promises::new(Decisions::Conservative, Time::CallerUnordered)
+        Promises::new(Decisions::Conservative, Time::Caller).not_monotonic()
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

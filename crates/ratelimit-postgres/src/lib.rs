@@ -86,7 +86,7 @@
 //! ([`PostgresConfig::prune_every`]). Autovacuum reclaims the space; the table has settings for that.
 //!
 //! # Clock
-//! The caller's clock decides, or with [`TimeSource::Server`] the server's, read in the statement itself. The time at which
+//! The caller's clock decides, or with [`Time::Server`] the server's, read in the statement itself. The time at which
 //! a row expires is always computed with the server's clock from the remaining time.
 //!
 //! # Features
@@ -107,9 +107,9 @@ mod wire;
 pub use config::{Logged, PostgresConfig};
 pub use ratelimit_core as core;
 #[doc(inline)]
-pub use ratelimit_core::kit::TimeSource;
-#[doc(inline)]
 pub use ratelimit_core::prelude::*;
+#[doc(inline)]
+pub use ratelimit_core::store::Time;
 pub use store::PostgresStore;
 
 /// Compiles the examples of the README.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
-use ratelimit_postgres::{Logged, PostgresConfig, PostgresStore, TimeSource};
+use ratelimit_postgres::{Logged, PostgresConfig, PostgresStore, Time};
 use ratelimit_testbed::{
     Asked, Certificates, OtherVersion, POSTGRES_VERSIONS, PgBouncer, Postgres, Testbed, Unavailable,
 };
@@ -42,7 +42,7 @@ async fn subjects() -> Vec<Target> {
         subjects.extend([
             plain("postgres", |config| config),
             plain("postgres-logged", |config| config.logged(Logged::Logged)),
-            plain("postgres-server-clock", |config| config.time(TimeSource::Server)),
+            plain("postgres-server-clock", |config| config.time(Time::Server)),
             Target { pool: true, ..plain("postgres-pool", |config| config) },
         ]);
     }

@@ -1,7 +1,7 @@
 //! Fuzz targets: replies of the scripts, with any state in them; views of a cluster; names read back.
 
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::store::MeterId;
+use ratelimit_core::store::Time;
 use ratelimit_fuzz::{Input, any_slices, check_answers, fuzz};
 use redis::parse_redis_value;
 
@@ -13,11 +13,11 @@ use crate::wire::keys::{StoredKey, key_of};
 fn replies() {
     fuzz!("src", "replies", |bytes| {
         let mut input = Input::new(bytes);
-        let time = *input.one_of(&[TimeSource::Caller, TimeSource::Server]);
+        let time = *input.one_of(&[Time::Caller, Time::Server]);
         let slices = any_slices(&mut input);
         let Ok(reply) = parse_redis_value(input.rest()) else { return };
         let singles: Vec<Single<'_>> =
-            slices.iter().filter_map(|slice| Single::of_slice(slice, TimeSource::Caller)).collect();
+            slices.iter().filter_map(|slice| Single::of_slice(slice, Time::Caller)).collect();
         if singles.len() == slices.len() {
             check_answers(&slices, &fast::answers(&singles, &reply));
         }

@@ -102,9 +102,9 @@ mod wire;
 pub use config::RedisConfig;
 pub use ratelimit_core as core;
 #[doc(inline)]
-pub use ratelimit_core::kit::TimeSource;
-#[doc(inline)]
 pub use ratelimit_core::prelude::*;
+#[doc(inline)]
+pub use ratelimit_core::store::Time;
 pub use store::RedisStore;
 
 /// Compiles the examples of the README.

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
+use ratelimit_redis::{RedisConfig, RedisStore, Time};
 use ratelimit_testbed::{Asked, Cluster, OtherVersion, REDIS_VERSIONS, Sentinel, Testbed, Unavailable};
 use ways::Way;
 
@@ -64,7 +64,7 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
             Redis { name: "redis-direct", settings: |config| config.batch(None), ..plain.clone() },
             Redis {
                 name: "redis-server-clock",
-                settings: |config| config.time(TimeSource::Server),
+                settings: |config| config.time(Time::Server),
                 ..plain.clone()
             },
             given("redis-connection", Way::Connection),

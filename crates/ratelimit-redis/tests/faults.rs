@@ -10,7 +10,7 @@ use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::meter::{Log, Meter};
 use ratelimit_core::store::{Claim, Claims, Mode, Receipt, Refund, Time};
 use ratelimit_core::{Applied, CounterStore, ErrorKind, Timestamp};
-use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
+use ratelimit_redis::{RedisConfig, RedisStore};
 use tokio::io::AsyncWriteExt as _;
 
 fn config(server: &Server) -> RedisConfig {
@@ -276,7 +276,7 @@ async fn calls_to_a_frozen_server_time_out() {
 #[tokio::test]
 async fn the_servers_clock_decides_if_configured() {
     let server = Server::start(&[]).await;
-    let config = config(&server).time(TimeSource::Server);
+    let config = config(&server).time(Time::Server);
     let store = RedisStore::connect_with(config).await.unwrap();
     assert_eq!(store.promises().time, Time::Server);
     for text in ["1/h", "1/h fixed", "1/h precision 1min", "1/h log", "1/h bucket", "1/h offset 10min"] {

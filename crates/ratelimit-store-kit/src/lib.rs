@@ -29,8 +29,8 @@
 //!   configuration.
 //!
 //! # Configuration and errors
-//! - [`options`] reads those options of an address that several stores have, [`TimeSource`] says whose clock decides, and
-//!   [`setters!`] defines the setters of a configuration.
+//! - [`options`] reads those options of an address that several stores have, [`setters!`] defines the setters of a
+//!   configuration.
 //! - [`Errors`] words the errors that every store has, [`error_kind`] tells the kind of a database's errors by their codes, and
 //!   [`Throttle`] keeps them from flooding a log.
 //!
@@ -71,8 +71,8 @@ pub use lifetime::Lifetime;
 pub use name::bounded_name;
 pub use optimistic::Optimistic;
 pub use ratelimit_core::kit::{
-    MeterScan, OwnedClaim, OwnedClaims, OwnedName, OwnedRefund, RecentPeak, RunToEnd, Throttle, TimeSource,
-    all_of, deadline_after, halfway_to, setters,
+    MeterScan, OwnedClaim, OwnedClaims, OwnedName, OwnedRefund, RecentPeak, RunToEnd, Throttle, all_of,
+    deadline_after, halfway_to, setters,
 };
 pub use retry::{Backoff, retry};
 pub use single_flight::SingleFlight;

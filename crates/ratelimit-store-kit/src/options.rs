@@ -3,7 +3,7 @@
 //! [`StoreUrl`](ratelimit_core::store::StoreUrl) splits an address into options, and [`UrlOption`] reads numbers, durations and
 //! choices. What is here reads two more kinds of values. Use the same names for the same options: `authorities`,
 //! `client_certificate`, `client_key`, `clock_slack`, `connections`, `prefix`, `time`
-//! ([`TimeSource`](ratelimit_core::kit::TimeSource)) and `timeout`.
+//! ([`Time`](ratelimit_core::store::Time)) and `timeout`.
 //!
 //! ```
 //! use std::time::Duration;

@@ -219,7 +219,7 @@ impl<S: fmt::Debug> fmt::Debug for Leased<S> {
 impl<S: CounterStore + 'static> CounterStore for Leased<S> {
     /// The promises of the store underneath, except that leases of other nodes may cause refusals.
     fn promises(&self) -> Promises {
-        Promises::new(Decisions::Conservative, self.inner.promises().time)
+        self.inner.promises().with_decisions(Decisions::Conservative)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

@@ -10,7 +10,7 @@ use crate::in_time::in_time;
 /// What a store promises for calls with several keys: one that is exact for each key is conservative there.
 pub(super) fn on_several_keys(promises: Promises) -> Promises {
     match promises.decisions {
-        Decisions::ExactPerKey => Promises::new(Decisions::Conservative, promises.time),
+        Decisions::ExactPerKey => promises.with_decisions(Decisions::Conservative),
         _ => promises,
     }
 }

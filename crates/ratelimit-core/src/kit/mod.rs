@@ -1,6 +1,6 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations and errors as text, which
+//! progress of a listing of meters, the outcome of a call in parts, durations and errors as text, which
 //! bucket is a ban, events that are logged at most once a second, the figure of evictions, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
@@ -18,7 +18,6 @@ mod owned;
 mod run_to_end;
 mod setters;
 mod throttle;
-mod time_source;
 
 #[doc(inline)]
 pub use crate::__setters as setters;
@@ -35,4 +34,3 @@ pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};
 #[cfg(feature = "tokio")]
 pub use run_to_end::RunToEnd;
 pub use throttle::Throttle;
-pub use time_source::TimeSource;

@@ -96,7 +96,7 @@ impl<S: CounterStore> RefusalCache<S> {
 
     /// The claims whose refusal can be cached as a refusal of the whole set: the only claim, or those of bans.
     fn cachable<'c, 'a>(&self, claims: &'c Claims<'a>) -> impl Iterator<Item = &'c Claim<'a>> {
-        let Promises { decisions, time } = self.inner.promises();
+        let Promises { decisions, time, .. } = self.inner.promises();
         let is_open = time == Time::Server || claims.mode() == Mode::Force;
         let is_cachable = move |claim: &&Claim<'a>| match claims.len() {
             _ if is_open => false,

@@ -70,7 +70,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     pub(super) fn passed_since(&self, decision: &Decision<'_>) -> Duration {
         match self.store.promises().time {
             Time::Server => Duration::ZERO,
-            Time::Caller | Time::CallerUnordered => self.clock.now().since(decision.now()),
+            Time::Caller => self.clock.now().since(decision.now()),
         }
     }
 }

@@ -50,7 +50,7 @@ use crate::{Meter, Timestamp};
 ///
 /// ## Time never runs backwards for a meter
 /// A claim whose `now` is older than the meter's latest charge is decided as of that charge. A store that cannot know
-/// the instant of that charge declares [`Time::CallerUnordered`].
+/// the instant of that charge declares so ([`Promises::not_monotonic`]).
 ///
 /// ## Memory
 /// A store keeps a meter as long as it can influence a decision: until [`Meter::forget_at`](crate::meter::Meter::forget_at), and
@@ -205,12 +205,27 @@ pub struct Promises {
     pub decisions: Decisions,
     /// Whose time the decisions use.
     pub time: Time,
+    /// Whether a meter remembers when it was last charged, so that a claim that is older is decided as of that charge.
+    pub monotonic: bool,
 }
 
 impl Promises {
     /// Declares how exact the decisions are, and whose time they use.
     pub const fn new(decisions: Decisions, time: Time) -> Self {
-        Self { decisions, time }
+        Self { decisions, time, monotonic: true }
+    }
+
+    /// The same promises, with decisions that are exact in another way: for a layer around a store.
+    #[must_use]
+    pub const fn with_decisions(self, decisions: Decisions) -> Self {
+        Self { decisions, ..self }
+    }
+
+    /// Declares that a meter cannot detect that a claim is older than its latest charge. The store's documentation bounds the
+    /// effect.
+    #[must_use]
+    pub const fn not_monotonic(self) -> Self {
+        Self { monotonic: false, ..self }
     }
 }
 
@@ -240,16 +255,23 @@ impl Decisions {
 }
 
 /// Whose time a store uses for its decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Time {
-    /// The caller's. A meter remembers the latest instant at which it was charged.
+    /// The caller's, that is, the limiter's clock. Synchronise the clocks of the machines that share a server.
+    #[default]
     Caller,
-    /// The caller's, but a meter cannot detect that a claim is older than its latest charge. The store's documentation
-    /// bounds the effect.
-    CallerUnordered,
-    /// The server's.
+    /// The server's; the limiter's clock is not used.
     Server,
+}
+
+impl Time {
+    /// Parses the value of an option in a store's URL: `caller` or `server`.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub fn from_option(option: &UrlOption<'_>) -> Result<Self, StoreError> {
+        option.one_of(&[("caller", Self::Caller), ("server", Self::Server)])
+    }
 }
 
 macro_rules! forward {

@@ -5,19 +5,19 @@ pub(crate) mod options;
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::kit::TimeSource;
+use ratelimit_core::store::Time;
 use ratelimit_store_kit::Lifetime;
 use sqlx::postgres::PgConnectOptions;
 
 /// The configuration of a [`PostgresStore`](crate::PostgresStore).
 ///
 /// ```
-/// use ratelimit_postgres::{PostgresConfig, TimeSource};
+/// use ratelimit_postgres::{PostgresConfig, Time};
 /// use std::time::Duration;
 ///
 /// let config = PostgresConfig::from_url("postgres://app:secret@db.internal/app")?
 ///     .timeout(Duration::from_millis(500))
-///     .time(TimeSource::Server);
+///     .time(Time::Server);
 /// assert!(!format!("{config:?}").contains("secret"));
 /// # Ok::<(), ratelimit_core::StoreError>(())
 /// ```
@@ -67,7 +67,7 @@ pub struct PostgresConfig {
     /// [pool](crate::PostgresStore::with_pool) leaves it to [`PostgresStore::migrate`](crate::PostgresStore::migrate).
     pub migrate: bool,
     /// Whose clock decides: the caller's or the server's.
-    pub time: TimeSource,
+    pub time: Time,
     /// The maximum duration of a call, including connecting, waiting for other calls, and the reply. The error of a check
     /// that has no answer by then may take up to 10 ms longer, to say whether the check may have been charged.
     pub timeout: Duration,
@@ -104,7 +104,7 @@ impl PostgresConfig {
         prefix: impl Into<String>,
         logged: Logged,
         migrate: bool,
-        time: TimeSource,
+        time: Time,
         timeout: Duration,
         connections: usize,
         clock_slack: Duration,
@@ -128,7 +128,7 @@ impl Default for PostgresConfig {
             prefix: String::new(),
             logged: Logged::default(),
             migrate: true,
-            time: TimeSource::default(),
+            time: Time::default(),
             timeout: Duration::from_secs(2),
             connections: 8,
             clock_slack: Lifetime::SLACK,

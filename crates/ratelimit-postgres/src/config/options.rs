@@ -1,8 +1,8 @@
 //! Parses a configuration from an address.
 
 use ratelimit_core::StoreError;
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::store::StoreUrl;
+use ratelimit_core::store::Time;
 use ratelimit_store_kit::options;
 use sqlx::postgres::PgConnectOptions;
 
@@ -73,10 +73,10 @@ impl PostgresConfig {
     /// The client library's own options (`host`, `sslmode`, `sslrootcert`, `options`, …) are passed on to it.
     ///
     /// ```
-    /// use ratelimit_postgres::{PostgresConfig, TimeSource};
+    /// use ratelimit_postgres::{PostgresConfig, Time};
     ///
     /// let config = PostgresConfig::from_url("postgres://app@db.internal/app?timeout=500ms&time=server&sslmode=require")?;
-    /// assert_eq!((config.timeout.as_millis(), config.time), (500, TimeSource::Server));
+    /// assert_eq!((config.timeout.as_millis(), config.time), (500, Time::Server));
     ///
     /// let error = PostgresConfig::from_url("postgres://db.internal/app?timout=500ms").unwrap_err();
     /// assert!(error.to_string().contains("there is no option `timout`; the options are `clock_slack`"));
@@ -110,7 +110,7 @@ impl PostgresConfig {
                     config.prune_every = Some(option.duration()?).filter(|every| !every.is_zero());
                 }
                 "schema" => option.text().clone_into(&mut config.schema),
-                "time" => config.time = TimeSource::from_option(option)?,
+                "time" => config.time = Time::from_option(option)?,
                 "timeout" => config.timeout = options::time_limit(option)?,
                 name if OF_THE_CLIENT.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),
@@ -168,7 +168,7 @@ mod tests {
         let config = PostgresConfig::from_url(&format!("postgres://a/?{}", query.join("&"))).unwrap();
         let three = std::time::Duration::from_secs(3);
         assert_eq!((config.timeout, config.clock_slack, config.prune_every), (three, three, Some(three)));
-        assert_eq!((config.logged, config.time), (Logged::Logged, TimeSource::Server));
+        assert_eq!((config.logged, config.time), (Logged::Logged, Time::Server));
         assert!(config.pooler && !config.migrate);
         assert_eq!((config.connections, config.prefix.as_str(), config.schema.as_str()), (7, "x", "x"));
     }

@@ -1,7 +1,7 @@
 //! The fast path: slices of one claim each, on windows of at most one carried segment and on buckets. See `take.sql`.
 
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::meter::{Meter, State, WindowState};
+use ratelimit_core::store::Time;
 use ratelimit_core::store::{Answer, Mode};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::smallvec;
@@ -96,10 +96,8 @@ impl<'s> FastPath<'s> {
         let certain = ends.iter().map(|end| {
             let meter = order[std::mem::replace(&mut begin, *end)..*end].iter();
             match config.time {
-                TimeSource::Caller => {
-                    CertainFit::of(meter.map(|place| &slices[*place]), config.slack_micros())
-                }
-                TimeSource::Server => CertainFit::NONE,
+                Time::Caller => CertainFit::of(meter.map(|place| &slices[*place]), config.slack_micros()),
+                Time::Server => CertainFit::NONE,
             }
         });
         let certain = certain.collect();

@@ -23,10 +23,10 @@ use crate::wire::schema::Function;
 /// Counts on a PostgreSQL server. Clones share the connections.
 ///
 /// ```no_run
-/// use ratelimit_postgres::{PostgresConfig, PostgresStore, TimeSource};
+/// use ratelimit_postgres::{PostgresConfig, PostgresStore, Time};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = PostgresConfig::from_url("postgres://app:secret@db.internal/app")?.time(TimeSource::Server);
+/// let config = PostgresConfig::from_url("postgres://app:secret@db.internal/app")?.time(Time::Server);
 /// let store = PostgresStore::connect_with(config).await?;
 /// # Ok(())
 /// # }
@@ -171,7 +171,7 @@ impl fmt::Debug for PostgresStore {
 #[deny(clippy::missing_trait_methods)]
 impl CounterStore for PostgresStore {
     fn promises(&self) -> Promises {
-        Promises::new(Decisions::Exact, self.0.link.config().time.into())
+        Promises::new(Decisions::Exact, self.0.link.config().time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

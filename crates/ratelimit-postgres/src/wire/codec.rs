@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::meter::{BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, State, WindowState};
+use ratelimit_core::store::Time;
 use ratelimit_core::store::{Answer, Mode, Receipt, Refund, Verdict};
 use ratelimit_core::{StoreError, Timestamp};
 use smallvec::SmallVec;
@@ -82,7 +82,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
 
 /// Whether the server's clock decides, as an argument.
 pub(crate) fn by_server(config: &PostgresConfig) -> Argument {
-    Argument::Bool(config.time == TimeSource::Server)
+    Argument::Bool(config.time == Time::Server)
 }
 
 /// How long a meter is kept after it has become irrelevant, as an argument.

@@ -9,8 +9,8 @@ pub(crate) mod sentinel;
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
+use ratelimit_core::store::Time;
 use ratelimit_store_kit::{Certificates, Lifetime};
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
@@ -24,12 +24,12 @@ use crate::config::addresses::Servers;
 /// setter of the same name:
 ///
 /// ```
-/// use ratelimit_redis::{RedisConfig, TimeSource};
+/// use ratelimit_redis::{RedisConfig, Time};
 /// use std::time::Duration;
 ///
 /// let config = RedisConfig::from_url("redis://:secret@limits.internal:6379/0")?
 ///     .timeout(Duration::from_millis(100))
-///     .time(TimeSource::Server);
+///     .time(Time::Server);
 /// assert!(!format!("{config:?}").contains("secret"));
 /// # Ok::<(), ratelimit_core::StoreError>(())
 /// ```
@@ -45,7 +45,7 @@ pub struct RedisConfig {
     /// do not wait for each other.
     pub connections: usize,
     /// Whose clock decides: the caller's or the server's.
-    pub time: TimeSource,
+    pub time: Time,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK).
     pub clock_slack: Duration,
@@ -75,7 +75,7 @@ impl RedisConfig {
             prefix: "rl:".to_owned(),
             timeout: Duration::from_millis(500),
             connections: 1,
-            time: TimeSource::Caller,
+            time: Time::Caller,
             clock_slack: Lifetime::SLACK,
             batch: Some(BatchConfig::default()),
             authorities: None,
@@ -88,7 +88,7 @@ impl RedisConfig {
         prefix: impl Into<String>,
         timeout: Duration,
         connections: usize,
-        time: TimeSource,
+        time: Time,
         clock_slack: Duration,
         batch: impl Into<Option<BatchConfig>>,
         authorities: impl Into<Option<Vec<u8>>>,

@@ -1,9 +1,9 @@
 //! Parses a configuration from an address.
 
 use ratelimit_core::StoreError;
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::store::StoreUrl;
+use ratelimit_core::store::Time;
 use ratelimit_store_kit::options;
 
 use crate::config::RedisConfig;
@@ -66,10 +66,10 @@ impl RedisConfig {
     ///   servers that the sentinels watch.
     ///
     /// ```
-    /// use ratelimit_redis::{RedisConfig, TimeSource};
+    /// use ratelimit_redis::{RedisConfig, Time};
     ///
     /// let config = RedisConfig::from_url("redis://cache.internal/?timeout=100ms&time=server&prefix=api:")?;
-    /// assert_eq!((config.timeout.as_millis(), config.time), (100, TimeSource::Server));
+    /// assert_eq!((config.timeout.as_millis(), config.time), (100, Time::Server));
     ///
     /// let error = RedisConfig::from_url("redis://cache.internal/?timout=100ms").unwrap_err();
     /// assert!(error.to_string().contains("there is no option `timout`; the options are `authorities`"));
@@ -93,7 +93,7 @@ impl RedisConfig {
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
-                "time" => config.time = TimeSource::from_option(option)?,
+                "time" => config.time = Time::from_option(option)?,
                 "timeout" => config.timeout = options::time_limit(option)?,
                 name if of_servers.contains(&name) => {}
                 name @ ("db" | "pass" | "user") => {
@@ -167,6 +167,6 @@ mod tests {
                 && config.client_certificate.is_some()
                 && config.client_key.is_some()
         );
-        assert_eq!((config.connections, config.prefix.as_str(), config.time), (7, "x", TimeSource::Server));
+        assert_eq!((config.connections, config.prefix.as_str(), config.time), (7, "x", Time::Server));
     }
 }

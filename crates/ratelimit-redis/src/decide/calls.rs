@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::kit::{TimeSource, deadline_after};
+use ratelimit_core::kit::deadline_after;
+use ratelimit_core::store::Time;
 use ratelimit_core::store::{Answer, Claims, Refund};
 use ratelimit_core::{StoreError, Timestamp};
 use redis::{Cmd, Value};
@@ -26,7 +27,7 @@ pub(crate) struct Calls {
     /// The prefix of every key.
     pub(crate) prefix: Arc<str>,
     /// Whose clock decides.
-    pub(crate) time: TimeSource,
+    pub(crate) time: Time,
     slack_millis: u64,
     timeout: Duration,
 }

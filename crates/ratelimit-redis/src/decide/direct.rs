@@ -24,7 +24,7 @@ impl fmt::Debug for Calls {
 impl CounterStore for Calls {
     fn promises(&self) -> Promises {
         let decisions = if self.link.has_slots() { Decisions::ExactPerKey } else { Decisions::Exact };
-        Promises::new(decisions, self.time.into())
+        Promises::new(decisions, self.time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

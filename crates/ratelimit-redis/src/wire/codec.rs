@@ -2,10 +2,7 @@
 
 use ratelimit_core::meter::{Charged, Log, LogSight, MAX_UNITS, Meter, State, Window, WindowState};
 use ratelimit_core::store::{Answer, Mode, Receipt, Verdict};
-use ratelimit_core::{
-    StoreError, Timestamp,
-    kit::{self, TimeSource},
-};
+use ratelimit_core::{StoreError, Timestamp, kit, store::Time};
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
@@ -42,12 +39,12 @@ pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
 }
 
 /// The call that decides `slices`, in their order.
-pub(crate) fn claim_call(slices: &[OwnedClaims], time: TimeSource, slack_millis: u64) -> Cmd {
+pub(crate) fn claim_call(slices: &[OwnedClaims], time: Time, slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(slices.iter().map(|slice| slice.claims.len()).sum());
     for claim in slices.iter().flat_map(|slice| &slice.claims) {
         call.arg(&claim.key);
     }
-    call.arg(&*bytes(u8::from(time == TimeSource::Server), &[slack_millis]));
+    call.arg(&*bytes(u8::from(time == Time::Server), &[slack_millis]));
     for slice in slices {
         let mode = match slice.mode {
             Mode::Peek => 0,
@@ -109,12 +106,12 @@ pub(crate) fn push_u16(bytes: &mut Bytes, number: u64) {
 }
 
 /// The call that gives units back.
-pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSource) -> Cmd {
+pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: Time) -> Cmd {
     let mut call = REFUND.call(refunds.len());
     for refund in refunds {
         call.arg(&refund.claim.key);
     }
-    call.arg(&*bytes(u8::from(time == TimeSource::Server), &[now.as_nanos()]));
+    call.arg(&*bytes(u8::from(time == Time::Server), &[now.as_nanos()]));
     for OwnedRefund { claim, receipt } in refunds {
         let cost = claim.cost.min(MAX_UNITS + 1);
         let argument = match &claim.meter {
@@ -137,7 +134,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSou
 }
 
 /// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(slices: &[OwnedClaims], time: TimeSource, reply: Value) -> Result<Answers, StoreError> {
+pub(crate) fn answers(slices: &[OwnedClaims], time: Time, reply: Value) -> Result<Answers, StoreError> {
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
             Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())
@@ -147,7 +144,7 @@ pub(crate) fn answers(slices: &[OwnedClaims], time: TimeSource, reply: Value) ->
 }
 
 /// The general path's answer for a slice.
-pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Result<Answer, StoreError> {
+pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: Time) -> Result<Answer, StoreError> {
     let items = match item {
         Value::Array(items) if items.len() == slice.claims.len() + 1 => items,
         Value::BulkString(_) => return Err(ERRORS.corrupt_value()),
@@ -166,8 +163,8 @@ pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Res
         None => return Err(error::strange_reply()),
     };
     let now = match time {
-        TimeSource::Caller => slice.now,
-        TimeSource::Server => Timestamp::from_nanos(now),
+        Time::Caller => slice.now,
+        Time::Server => Timestamp::from_nanos(now),
     };
     let charging = admitted && slice.mode != Mode::Peek;
     let verdict = |(claim, text): (&OwnedClaim, &&[u8])| {

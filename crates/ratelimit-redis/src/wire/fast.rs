@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use ratelimit_core::kit::TimeSource;
 use ratelimit_core::meter::Meter;
+use ratelimit_core::store::Time;
 use ratelimit_core::store::{Answer, Mode};
 use ratelimit_core::{StoreError, Timestamp};
 use redis::{Cmd, Value};
@@ -43,7 +43,7 @@ pub(crate) struct Single<'a> {
 
 impl<'a> Single<'a> {
     /// The claim of a slice that the fast path can decide.
-    pub(crate) fn of_slice(slice: &'a OwnedClaims, time: TimeSource) -> Option<Self> {
+    pub(crate) fn of_slice(slice: &'a OwnedClaims, time: Time) -> Option<Self> {
         let [OwnedClaim { key, meter, cost }] = slice.claims.as_slice() else {
             return None;
         };
@@ -53,7 +53,7 @@ impl<'a> Single<'a> {
             Meter::Bucket(bucket) => bucket.step() == 0 && bucket.tolerance() < EXACT,
             Meter::Log(_) => false,
         };
-        let usual = time == TimeSource::Caller && slice.mode == Mode::Charge;
+        let usual = time == Time::Caller && slice.mode == Mode::Charge;
         let is_simple = usual && small && (1..=meter.limit()).contains(cost);
         is_simple.then_some(Self { key, now: slice.now, cost: *cost, meter })
     }
@@ -150,7 +150,7 @@ pub(crate) fn answers(singles: &[Single<'_>], reply: &Value) -> Result<Answers, 
             Some(Found { admitted, value }) => decided(single, admitted, value),
             None => {
                 let item = general.next().ok_or_else(error::strange_reply)?;
-                answer(&single.without_key(), item, TimeSource::Caller)
+                answer(&single.without_key(), item, Time::Caller)
             }
         });
     }
@@ -200,7 +200,7 @@ pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreE
         Value::BulkString(before) => decided(single, true, before),
         Value::Array(items) => match items.as_slice() {
             [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),
-            _ => answer(&single.without_key(), reply, TimeSource::Caller),
+            _ => answer(&single.without_key(), reply, Time::Caller),
         },
         _ => Err(error::strange_reply()),
     }
