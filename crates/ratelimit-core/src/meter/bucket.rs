@@ -222,16 +222,16 @@ impl Bucket {
         let seen = self.seen(*at, from_ref(&debt), now);
         let fits = self.has_room(from_ref(&debt), cost, seen);
         let admitted = fits || mode == Mode::Force;
-        let charging = admitted && cost > 0 && mode != Mode::Peek;
-        let charged = charging.then(|| {
-            let ready_at = self.turn(*at, from_ref(&debt), cost, seen, now);
-            debt.restart_if_drained(seen);
-            debt.add(&[], cost, seen);
-            let receipt = Receipt::at(debt.lengthen_line(cost, seen));
-            (*at, *tat) = (Timestamp::derived(seen), debt.tat);
-            Charged { receipt, ready_at }
-        });
-        (admitted, self.figures(*at, from_ref(&debt), seen, (cost, fits), now, charged))
+        if !admitted || cost == 0 || mode == Mode::Peek {
+            return (admitted, self.figures(*at, from_ref(&debt), seen, (cost, fits), now, None));
+        }
+        let ready_at = self.turn(*at, from_ref(&debt), cost, seen, now);
+        debt.restart_if_drained(seen);
+        debt.add(&[], cost, seen);
+        let receipt = Receipt::at(debt.lengthen_line(cost, seen));
+        (*at, *tat) = (Timestamp::derived(seen), debt.tat);
+        let charged = Some(Charged { receipt, ready_at });
+        (true, self.figures(*at, from_ref(&debt), seen, (cost, true), now, charged))
     }
 
     /// The instant as of which a bucket in steps is decided: the beginning of the step, or `now` if it is empty then.
