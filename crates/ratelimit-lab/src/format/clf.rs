@@ -73,27 +73,29 @@ pub(super) fn parse(
     if !is_status(status) {
         return Err("there is no status after the request");
     }
-    let (referer, agent) = (rest.quoted(), rest.quoted());
-    let (method, target) = split_request(request);
     for (number, index) in &places.before {
         let value = fields(before).nth(*number).unwrap_or_default();
         set_column(record, wanted, *index, value.strip_suffix(b",").unwrap_or(value));
     }
-    for (places, rest) in [(&places.between, between), (&places.after, rest)] {
-        if !places.is_empty() {
-            set_places(places, rest, wanted, record);
-        }
+    if !places.between.is_empty() {
+        set_places(&places.between, between, wanted, record);
+    }
+    // The referer, the agent and what follows are looked for only where they are wanted.
+    let mut ends = None;
+    let mut ends = || *ends.get_or_insert_with(|| (rest.quoted(), rest.quoted(), rest.0));
+    if !places.after.is_empty() {
+        set_places(&places.after, Rest(ends().2), wanted, record);
     }
     for (index, field) in wanted.fields().iter().enumerate().take(record.len()) {
         let value = match field {
             Field::Ip => front.host,
             Field::User => front.user,
-            Field::Method => method,
-            Field::Path => path(target),
+            Field::Method => split_request(request).0,
+            Field::Path => path(split_request(request).1),
             Field::Status => status,
             Field::Bytes => bytes,
-            Field::Referer => referer.unwrap_or_default(),
-            Field::Agent => agent.unwrap_or_default(),
+            Field::Referer => ends().0.unwrap_or_default(),
+            Field::Agent => ends().1.unwrap_or_default(),
             Field::Time | Field::Duration | Field::Named(_) => continue,
         };
         record.set(index, value);
@@ -223,14 +225,9 @@ impl<'a> Front<'a> {
         }
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
         // almost always `-`, and a name in the third may have spaces.
-        let has_port = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
-            let (host, port) = (first.get(..at).unwrap_or_default(), first.get(at + 1..).unwrap_or_default());
-            let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
-            is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
-        });
-        if let Some((_, user)) = split(third)
-            && second != b"-"
-            && (has_port || is_address(second))
+        if second != b"-"
+            && let Some((_, user)) = split(third)
+            && (has_port(first) || is_address(second))
         {
             return Some(Self { host: second, user });
         }
@@ -238,6 +235,15 @@ impl<'a> Front<'a> {
         let is_front = !third.is_empty() && (second == b"-" || is_address(first));
         is_front.then_some(Self { host: first, user: third })
     }
+}
+
+/// Whether a field is a host with a port.
+fn has_port(field: &[u8]) -> bool {
+    field.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
+        let (host, port) = (&field[..at], &field[at + 1..]);
+        let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
+        is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
+    })
 }
 
 /// Whether a field is an address, or a list whose first element is one.

@@ -291,6 +291,26 @@ fn csv_is_read_by_its_header() {
 }
 
 #[test]
+fn labels_come_in_any_order() {
+    let lines = [
+        "time:1767607200\tip:192.0.2.1\tpath:/a",
+        "ip:192.0.2.2\ttime:1767607200\tpath:/b",
+        "pathx:/x\tpath:/c\ttime:1767607200\tip:192.0.2.3",
+        "pathx:/x\tpath:/d\tip:192.0.2.4\ttime:1767607200\tpath:/e",
+    ];
+    for (count, values) in [
+        (1, ["192.0.2.1", "/a"]),
+        (2, ["192.0.2.2", "/b"]),
+        (3, ["192.0.2.3", "/c"]),
+        (4, ["192.0.2.4", "/d"]),
+    ] {
+        assert_eq!(read(&lines[..count], &["ip", "path"]).unwrap().2, values);
+    }
+    let error = read(&[lines[0], "time:1767607200\tip192.0.2.1"], &[]).unwrap_err();
+    assert_eq!(error, "a value between tabs has no label");
+}
+
+#[test]
 fn other_lines_are_bad_and_say_why() {
     let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
     for (line, why) in [
