@@ -169,40 +169,49 @@ fn split_at_time<'a>(line: &'a [u8], between: usize, times: &mut Times) -> Resul
     Err(reason)
 }
 
-/// Which of two names before `- user` is the client.
+/// Which of two names before the user is the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The second one, if it is an address or the first one has a port: the first is the virtual host.
+    /// Each line tells: the second one, if it is an address or the first one has a port.
     #[default]
+    Unknown,
+    /// The second one; the first is the virtual host, `%v %h %l %u`.
     HostFirst,
-    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user`.
+    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user` or, as lighttpd
+    /// writes, `%h %V %u`.
     ClientFirst,
 }
 
 impl Order {
-    /// The order in a file with these lines. The client comes first if that is always an address, and the other is not, or
-    /// there are fewer of those.
+    /// The order in a file with these lines. The host comes first if it has a name anywhere, and the client's address is behind
+    /// it. The client comes first if that is always an address, and the other is not, or there are fewer of those, or the user
+    /// is next to it anywhere.
     fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>, between: usize) -> Self {
         let (mut clients, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+        let (mut has_three, mut has_names) = (false, false);
         let mut times = Times::in_utc();
         for line in lines {
             let Ok(parts) = split_at_time(line, between, &mut times) else { continue };
             let Some((first, rest)) = entry(parts.before.trim_ascii()) else { continue };
             let Some((second, third)) = entry(rest) else { continue };
-            if second == b"-" || !third.starts_with(b"- ") {
+            let is_user = memchr(b' ', third).is_none();
+            if second == b"-" || !(is_user || third.starts_with(b"- ")) {
                 continue;
             }
-            if !first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+            if first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+                has_three |= is_user;
+                clients.insert(first);
+                hosts.insert(second);
+            } else if is_address(second) && !is_user {
                 return Self::HostFirst;
+            } else {
+                has_names = true;
             }
-            clients.insert(first);
-            hosts.insert(second);
         }
-        let has_names = hosts.iter().any(|host| address(host).is_none());
-        match !hosts.is_empty() && (has_names || hosts.len() < clients.len()) {
-            true => Self::ClientFirst,
-            false => Self::HostFirst,
-        }
+        let is_named = hosts.iter().any(|host| address(host).is_none());
+        let is_client_first =
+            !hosts.is_empty() && !has_names && (has_three || is_named || hosts.len() < clients.len());
+        if is_client_first { Self::ClientFirst } else { Self::Unknown }
     }
 }
 
@@ -217,17 +226,16 @@ impl<'a> Front<'a> {
         let text = text.trim_ascii();
         let (first, rest) = entry(text)?;
         let (second, third) = entry(rest)?;
-        if order == Order::ClientFirst
-            && second != b"-"
-            && let Some(user) = third.strip_prefix(b"- ")
-        {
-            return Some(Self { host: first, user });
+        if order == Order::ClientFirst && second != b"-" {
+            return Some(Self { host: first, user: third.strip_prefix(b"- ").unwrap_or(third) });
         }
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
         // almost always `-`, and a name in the third may have spaces.
         if second != b"-"
             && let Some((_, user)) = split(third)
-            && (has_port(first) || is_address(second))
+            && (has_port(first)
+                || is_address(second)
+                || (order == Order::HostFirst && third.starts_with(b"- ")))
         {
             return Some(Self { host: second, user });
         }

@@ -179,10 +179,16 @@ fn whether_the_client_or_the_host_comes_first_is_decided_for_the_file() {
         (&["192.0.2.7 198.51.100.1 - -", "192.0.2.8 198.51.100.1 - John Smith"], "192.0.2.8", "John Smith"),
         (&["192.0.2.8 www.example.org - bob"], "192.0.2.8", "bob"),
         (&["192.0.2.7, 10.0.0.1 www.example.org - -", "192.0.2.8 198.51.100.1 - -"], "192.0.2.8", "-"),
+        // lighttpd's `%h %V %u`.
+        (&["192.0.2.7 www.example.org -", "192.0.2.8 198.51.100.1 John Smith"], "192.0.2.8", "John Smith"),
+        (&["192.0.2.7 198.51.100.1 -", "192.0.2.8 198.51.100.1:80 -"], "192.0.2.8", "-"),
         // Virtual hosts, one of which is an address.
         (&["www.example.org 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
         (&["198.51.100.1 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
         (&["198.51.100.1:80 192.0.2.7 - -", "198.51.100.1:80 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        // Names of clients that the server has looked up.
+        (&["www.example.org 192.0.2.7 - -", "www.example.org client.example - bob"], "client.example", "bob"),
+        (&["www.example.org 192.0.2.7 - -", "198.51.100.1 client.example - bob"], "client.example", "bob"),
         // Neither.
         (&["192.0.2.7 - -", "192.0.2.8 - 192.0.2.9 - x"], "192.0.2.8", "192.0.2.9 - x"),
         (&["192.0.2.7 joe bob", "192.0.2.8 joe bob"], "192.0.2.8", "bob"),
