@@ -90,6 +90,13 @@ impl KeyMaker {
         Self { parts, clients }
     }
 
+    /// The value that the key of a request is made of, if it is the only one. If there is a key of these bytes, it is the key of
+    /// the request: a key that is made of the bytes of a key is the same.
+    pub(crate) fn only_value<'r>(&self, record: &'r Record) -> Option<&'r [u8]> {
+        let [(_, index)] = &*self.parts else { return None };
+        record.get(*index).filter(|value| self.clients.is_none() && value.len() <= LONGEST)
+    }
+
     /// Writes the key of a request into `key`. Returns whether the request has all fields that it is counted by; in place
     /// of a missing value, the key has `-`. A key of several fields has spaces between the values, and a value with a
     /// space or a quote is in quotes, so that requests with different values have different keys.
@@ -159,30 +166,11 @@ fn push(value: &[u8], key: &mut Vec<u8>) {
 /// Appends the client with an address, as a policy by `address` counts it: an address of IPv4, also if it is written as one
 /// of IPv6, or a network of IPv6 of 64 bits. Appends the value itself if it is not an address.
 fn client(value: &[u8], key: &mut Vec<u8>) {
-    if is_plain(value) {
-        return key.extend_from_slice(value); // as nearly all are
-    }
     match address(value).map(|address| address.to_canonical()) {
         Some(IpAddr::V4(address)) => key.extend_from_slice(address.to_string().as_bytes()),
         Some(IpAddr::V6(_)) => network(value, 32, 64, key),
         None => push(value, key),
     }
-}
-
-/// Whether this is an address of IPv4, without anything else.
-fn is_plain(value: &[u8]) -> bool {
-    let mut parts = 0;
-    let is_part = |part: &[u8]| {
-        parts += 1;
-        let number = match part {
-            [ones] => [b'0', b'0', *ones],
-            [tens @ b'1'..=b'9', ones] => [b'0', *tens, *ones],
-            [hundreds @ b'1'..=b'2', tens, ones] => [*hundreds, *tens, *ones],
-            _ => return false,
-        };
-        number.iter().all(u8::is_ascii_digit) && number <= *b"255"
-    };
-    value.split(|byte| *byte == b'.').all(is_part) && parts == 4
 }
 
 /// Appends the network of an address; the value itself if it is not an address.
@@ -201,7 +189,8 @@ fn network(value: &[u8], v4: u8, v6: u8, key: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn key(by: &str, fields: &[(&str, &str)]) -> (String, bool) {
+    /// What makes the keys, and the record of a line with these fields.
+    fn made(by: &str, fields: &[(&str, &str)]) -> (KeyMaker, Record) {
         let by: By = by.parse().unwrap();
         let mut wanted = Wanted::time(None);
         let maker = KeyMaker::new(&by, None, &mut wanted);
@@ -212,9 +201,19 @@ mod tests {
                 record.set(index, value.as_bytes());
             }
         }
+        (maker, record)
+    }
+
+    fn key(by: &str, fields: &[(&str, &str)]) -> (String, bool) {
+        let (maker, record) = made(by, fields);
         let mut key = Vec::new();
         let is_complete = maker.make(&record, &mut key);
         (String::from_utf8(key).unwrap(), is_complete)
+    }
+
+    fn only_value(by: &str, fields: &[(&str, &str)]) -> Option<Vec<u8>> {
+        let (maker, record) = made(by, fields);
+        maker.only_value(&record).map(<[u8]>::to_vec)
     }
 
     #[test]
@@ -269,13 +268,27 @@ mod tests {
         ] {
             assert_eq!(client(ip), ip);
         }
-        // Exactly what the standard library reads.
-        for number in 0..2_000 {
-            for text in [format!("1.{number}.0.9"), format!("{number}.1.2.3"), format!("1.2.3.{number:02}")] {
-                let is_address = text.parse::<std::net::Ipv4Addr>().is_ok();
-                assert_eq!(is_plain(text.as_bytes()), is_address, "{text}");
+    }
+
+    /// Otherwise a value that is a key must not be taken as it is.
+    #[test]
+    fn the_key_of_a_key_is_the_same() {
+        let long = "x".repeat(LONGEST + 1);
+        for value in
+            ["192.0.2.7", "192.0.2.7:5", "[2001:db8::9]:443", "client.example", "a \"b\"", "a,b", &*long]
+        {
+            for by in ["ip", "ip/24", "user", "path", "status"] {
+                let name = by.split('/').next().unwrap();
+                let made = key(by, &[(name, value)]).0;
+                if made.len() <= LONGEST {
+                    assert_eq!(key(by, &[(name, &made)]).0, made, "{by} {value}");
+                }
+                assert_eq!(only_value(by, &[(name, value)]).is_some(), value != long, "{by} {value}");
             }
         }
+        assert_eq!(only_value("ip,user", &[("ip", "192.0.2.7"), ("user", "a")]), None);
+        assert_eq!(only_value("ip", &[("ip", "-")]), None);
+        assert_eq!(only_value("all", &[]), None);
     }
 
     #[test]

@@ -69,7 +69,11 @@ impl Limited {
         if self.holds {
             self.end_until(now)?;
         }
-        let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
+        let mut request = Request::new(key);
+        if cost != 1 {
+            request = request.cost(cost);
+        }
+        let decision = self.limiter.check_now(request)?;
         let delay = decision.delay();
         let decided = Decided {
             is_admitted: decision.allowed(),

@@ -36,6 +36,11 @@ impl Keys {
         if self.len() < most {
             return self.number(key).ok();
         }
+        self.find(key)
+    }
+
+    /// The number of a key, if it is known.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         let Self { bytes, ends, numbers, hasher } = self;
         numbers.find(hasher.hash_one(key), |number| get(bytes, ends, *number) == key).copied()
     }

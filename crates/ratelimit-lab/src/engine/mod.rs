@@ -282,6 +282,10 @@ impl Engine {
         let mut keys = [(0, false); MOST_BY];
         let keyed = self.makers.iter_mut().zip(&mut keys).zip(&mut self.unidentified);
         for (((_, maker, numbers), key), unidentified) in keyed {
+            if let Some(number) = maker.only_value(record).and_then(|value| numbers.find(value)) {
+                *key = (number, true); // as nearly all are
+                continue;
+            }
             let is_complete = maker.make(record, &mut self.key);
             *unidentified += u64::from(!is_complete);
             *key = (numbers.number(&self.key)?, is_complete);

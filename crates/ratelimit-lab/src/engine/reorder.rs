@@ -11,7 +11,8 @@ pub(crate) const MOST: usize = 1 << 20;
 /// Holds requests back until no earlier one can come, if none is more out of order than the bound.
 #[derive(Debug)]
 pub(crate) struct Reorder<T> {
-    bound: Duration,
+    /// In nanoseconds.
+    bound: u64,
     /// Waiting requests, each of which came in order: not before the one in front of it. In most logs these are nearly all.
     sorted: VecDeque<(Timestamp, T)>,
     /// The other waiting requests, by time and by the order in which they came.
@@ -31,7 +32,7 @@ pub(crate) struct Reorder<T> {
 impl<T> Reorder<T> {
     pub(crate) fn new(bound: Duration) -> Self {
         Self {
-            bound,
+            bound: u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX),
             sorted: VecDeque::new(),
             late: BTreeMap::new(),
             newest: Timestamp::EPOCH,
@@ -47,7 +48,7 @@ impl<T> Reorder<T> {
     pub(crate) fn push(&mut self, time: Timestamp, request: T) {
         if time < self.decided {
             self.too_late += 1;
-            self.crowded_out += u64::from(time + self.bound >= self.newest);
+            self.crowded_out += u64::from(self.is_within(time));
         }
         self.late_by = self.late_by.max(self.newest.as_nanos().saturating_sub(time.as_nanos()));
         self.newest = self.newest.max(time);
@@ -61,23 +62,28 @@ impl<T> Reorder<T> {
 
     /// The next request to decide, and the time at which to decide it. `None` while an earlier one can still come.
     pub(crate) fn next(&mut self) -> Option<(Timestamp, T)> {
-        let first = self.first()?;
+        let (first, is_late) = self.first()?;
         let is_full = self.sorted.len() + self.late.len() > MOST;
-        if !is_full && first + self.bound >= self.newest && !self.bound.is_zero() {
+        if !is_full && self.is_within(first) && self.bound > 0 {
             return None;
         }
-        self.take()
+        self.take_first(is_late)
+    }
+
+    /// Whether a request of this time is before the newest one by at most the bound.
+    fn is_within(&self, time: Timestamp) -> bool {
+        time.as_nanos().saturating_add(self.bound) >= self.newest.as_nanos()
     }
 
     /// The earliest request that is left, and the time at which to decide it, although earlier ones can still come.
     /// `None` if none is left.
     pub(crate) fn take(&mut self) -> Option<(Timestamp, T)> {
-        let late = self.late.first_key_value().map(|((time, _), _)| *time);
-        let sorted = self.sorted.front().map(|(time, _)| *time);
-        let is_late = match (late, sorted) {
-            (Some(late), Some(sorted)) => late < sorted,
-            (late, _) => late.is_some(),
-        };
+        let (_, is_late) = self.first()?;
+        self.take_first(is_late)
+    }
+
+    #[inline]
+    fn take_first(&mut self, is_late: bool) -> Option<(Timestamp, T)> {
         let (time, request) = match is_late {
             true => self.late.pop_first().map(|((time, _), request)| (time, request))?,
             false => self.sorted.pop_front()?,
@@ -86,10 +92,15 @@ impl<T> Reorder<T> {
         Some((self.decided, request))
     }
 
-    fn first(&self) -> Option<Timestamp> {
+    /// The time of the earliest request that is left, and whether it is among the late ones.
+    fn first(&self) -> Option<(Timestamp, bool)> {
         let late = self.late.first_key_value().map(|((time, _), _)| *time);
         let sorted = self.sorted.front().map(|(time, _)| *time);
-        late.into_iter().chain(sorted).min()
+        match (late, sorted) {
+            (Some(late), Some(sorted)) if late >= sorted => Some((sorted, false)),
+            (Some(late), _) => Some((late, true)),
+            (None, sorted) => Some((sorted?, false)),
+        }
     }
 }
 

@@ -11,14 +11,15 @@ const SECOND: u64 = 1_000_000_000;
 /// Holds the requests of a second back until the next one begins, if none of them has a fraction of a second.
 #[derive(Debug)]
 pub(super) struct Spread<T> {
-    /// The second, since 1970, of the waiting requests.
+    /// The second, since 1970, of the requests that were added last.
     second: u64,
     /// Whether the requests of this second are decided at their own times.
     is_kept: bool,
     /// Whether this is so for all seconds.
     keeps_all: bool,
-    waiting: Vec<T>,
-    ready: VecDeque<(Timestamp, T)>,
+    waiting: VecDeque<(Timestamp, T)>,
+    /// How many of the waiting requests, the first ones, have the times at which to decide them.
+    ready: usize,
     /// Whether any request was moved.
     pub(super) has_moved: bool,
 }
@@ -29,8 +30,8 @@ impl<T> Spread<T> {
             second: 0,
             is_kept: keeps_all,
             keeps_all,
-            waiting: Vec::new(),
-            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
+            ready: 0,
             has_moved: false,
         }
     }
@@ -42,28 +43,27 @@ impl<T> Spread<T> {
             self.end();
             (self.second, self.is_kept) = (second, self.keeps_all);
         }
-        if !self.is_kept && (fraction > 0 || self.waiting.len() >= MOST) {
-            self.is_kept = true;
-            let begin = Timestamp::from_nanos(second * SECOND);
-            self.ready.extend(self.waiting.drain(..).map(|request| (begin, request)));
-        }
-        match self.is_kept {
-            true => self.ready.push_back((time, request)),
-            false => self.waiting.push(request),
+        self.is_kept |= fraction > 0 || self.waiting.len() - self.ready >= MOST;
+        self.waiting.push_back((time, request));
+        if self.is_kept {
+            self.ready = self.waiting.len();
         }
     }
 
     /// The next request, and the time at which to decide it.
     pub(super) fn next(&mut self) -> Option<(Timestamp, T)> {
-        self.ready.pop_front()
+        self.ready = self.ready.checked_sub(1)?;
+        self.waiting.pop_front()
     }
 
     /// Ends the second of the waiting requests.
     pub(super) fn end(&mut self) {
         let (begin, count) = (self.second * SECOND, self.waiting.len() as u64);
         self.has_moved |= count > 1;
-        let times = (0..count).map(|nth| Timestamp::from_nanos(begin + nth * SECOND / count));
-        self.ready.extend(times.zip(self.waiting.drain(..)));
+        for (nth, (time, _)) in (0..).zip(&mut self.waiting) {
+            *time = Timestamp::from_nanos(begin + nth * SECOND / count);
+        }
+        self.ready = self.waiting.len();
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         let mut spread = Spread::new(false);
         for nth in 0..MOST + 10 {
             spread.push(Timestamp::from_secs(5), nth);
-            assert!(spread.waiting.len() <= MOST);
+            assert!(spread.waiting.len() - spread.ready <= MOST);
         }
         assert_eq!(std::iter::from_fn(|| spread.next()).count(), MOST + 10);
     }

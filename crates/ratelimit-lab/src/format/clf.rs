@@ -73,27 +73,29 @@ pub(super) fn parse(
     if !is_status(status) {
         return Err("there is no status after the request");
     }
-    let (referer, agent) = (rest.quoted(), rest.quoted());
-    let (method, target) = split_request(request);
     for (number, index) in &places.before {
         let value = fields(before).nth(*number).unwrap_or_default();
         set_column(record, wanted, *index, value.strip_suffix(b",").unwrap_or(value));
     }
-    for (places, rest) in [(&places.between, between), (&places.after, rest)] {
-        if !places.is_empty() {
-            set_places(places, rest, wanted, record);
-        }
+    if !places.between.is_empty() {
+        set_places(&places.between, between, wanted, record);
+    }
+    // The referer, the agent and what follows are looked for only where they are wanted.
+    let mut ends = None;
+    let mut ends = || *ends.get_or_insert_with(|| (rest.quoted(), rest.quoted(), rest.0));
+    if !places.after.is_empty() {
+        set_places(&places.after, Rest(ends().2), wanted, record);
     }
     for (index, field) in wanted.fields().iter().enumerate().take(record.len()) {
         let value = match field {
             Field::Ip => front.host,
             Field::User => front.user,
-            Field::Method => method,
-            Field::Path => path(target),
+            Field::Method => split_request(request).0,
+            Field::Path => path(split_request(request).1),
             Field::Status => status,
             Field::Bytes => bytes,
-            Field::Referer => referer.unwrap_or_default(),
-            Field::Agent => agent.unwrap_or_default(),
+            Field::Referer => ends().0.unwrap_or_default(),
+            Field::Agent => ends().1.unwrap_or_default(),
             Field::Time | Field::Duration | Field::Named(_) => continue,
         };
         record.set(index, value);
@@ -167,40 +169,49 @@ fn split_at_time<'a>(line: &'a [u8], between: usize, times: &mut Times) -> Resul
     Err(reason)
 }
 
-/// Which of two names before `- user` is the client.
+/// Which of two names before the user is the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The second one, if it is an address or the first one has a port: the first is the virtual host.
+    /// Each line tells: the second one, if it is an address or the first one has a port.
     #[default]
+    Unknown,
+    /// The second one; the first is the virtual host, `%v %h %l %u`.
     HostFirst,
-    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user`.
+    /// The first one; the second is the host that the request is for, `$remote_addr $host - $remote_user` or, as lighttpd
+    /// writes, `%h %V %u`.
     ClientFirst,
 }
 
 impl Order {
-    /// The order in a file with these lines. The client comes first if that is always an address, and the other is not, or
-    /// there are fewer of those.
+    /// The order in a file with these lines. The host comes first if it has a name anywhere, and the client's address is behind
+    /// it. The client comes first if that is always an address, and the other is not, or there are fewer of those, or the user
+    /// is next to it anywhere.
     fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>, between: usize) -> Self {
         let (mut clients, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+        let (mut has_three, mut has_names) = (false, false);
         let mut times = Times::in_utc();
         for line in lines {
             let Ok(parts) = split_at_time(line, between, &mut times) else { continue };
             let Some((first, rest)) = entry(parts.before.trim_ascii()) else { continue };
             let Some((second, third)) = entry(rest) else { continue };
-            if second == b"-" || !third.starts_with(b"- ") {
+            let is_user = memchr(b' ', third).is_none();
+            if second == b"-" || !(is_user || third.starts_with(b"- ")) {
                 continue;
             }
-            if !first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+            if first.split(|byte| *byte == b',').any(|one| address(one.trim_ascii()).is_some()) {
+                has_three |= is_user;
+                clients.insert(first);
+                hosts.insert(second);
+            } else if is_address(second) && !is_user {
                 return Self::HostFirst;
+            } else {
+                has_names = true;
             }
-            clients.insert(first);
-            hosts.insert(second);
         }
-        let has_names = hosts.iter().any(|host| address(host).is_none());
-        match !hosts.is_empty() && (has_names || hosts.len() < clients.len()) {
-            true => Self::ClientFirst,
-            false => Self::HostFirst,
-        }
+        let is_named = hosts.iter().any(|host| address(host).is_none());
+        let is_client_first =
+            !hosts.is_empty() && !has_names && (has_three || is_named || hosts.len() < clients.len());
+        if is_client_first { Self::ClientFirst } else { Self::Unknown }
     }
 }
 
@@ -215,22 +226,16 @@ impl<'a> Front<'a> {
         let text = text.trim_ascii();
         let (first, rest) = entry(text)?;
         let (second, third) = entry(rest)?;
-        if order == Order::ClientFirst
-            && second != b"-"
-            && let Some(user) = third.strip_prefix(b"- ")
-        {
-            return Some(Self { host: first, user });
+        if order == Order::ClientFirst && second != b"-" {
+            return Some(Self { host: first, user: third.strip_prefix(b"- ").unwrap_or(third) });
         }
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
         // almost always `-`, and a name in the third may have spaces.
-        let has_port = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
-            let (host, port) = (first.get(..at).unwrap_or_default(), first.get(at + 1..).unwrap_or_default());
-            let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
-            is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
-        });
-        if let Some((_, user)) = split(third)
-            && second != b"-"
-            && (has_port || is_address(second))
+        if second != b"-"
+            && let Some((_, user)) = split(third)
+            && (has_port(first)
+                || is_address(second)
+                || (order == Order::HostFirst && third.starts_with(b"- ")))
         {
             return Some(Self { host: second, user });
         }
@@ -238,6 +243,15 @@ impl<'a> Front<'a> {
         let is_front = !third.is_empty() && (second == b"-" || is_address(first));
         is_front.then_some(Self { host: first, user: third })
     }
+}
+
+/// Whether a field is a host with a port.
+fn has_port(field: &[u8]) -> bool {
+    field.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
+        let (host, port) = (&field[..at], &field[at + 1..]);
+        let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
+        is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
+    })
 }
 
 /// Whether a field is an address, or a list whose first element is one.

@@ -11,8 +11,10 @@ use crate::record::{LONGEST, Record, Wanted};
 pub(super) struct Columns {
     reader: Reader,
     header: Vec<u8>,
-    /// For each column the indices of the wanted fields that it has the values of.
-    fields: Vec<Vec<usize>>,
+    /// The number of columns.
+    count: usize,
+    /// The index of each wanted field that has a column, with that column.
+    fields: Vec<(usize, usize)>,
     values: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -33,6 +35,7 @@ impl Columns {
         let mut columns = Self {
             reader: ReaderBuilder::new().delimiter(separator).build(),
             header: header.to_vec(),
+            count: 0,
             fields: Vec::new(),
             values: vec![0; VALUES],
             ends: vec![0; COLUMNS],
@@ -40,22 +43,21 @@ impl Columns {
         let count = columns.split(header).ok()?;
         let names: Vec<String> =
             (0..count).map(|at| String::from_utf8_lossy(columns.value(at)).trim().to_owned()).collect();
-        columns.fields = vec![Vec::new(); count];
+        columns.count = count;
         for (index, field) in wanted.fields().iter().enumerate() {
             let column =
                 wanted.names(field).into_iter().find_map(|name| names.iter().position(|own| own == name));
-            match column.and_then(|column| columns.fields.get_mut(column)) {
-                Some(fields) => fields.push(index),
-                None if index == Wanted::TIME => return None,
-                None => {}
+            if index == Wanted::TIME {
+                column?;
             }
+            columns.fields.extend(column.map(|column| (index, column)));
         }
         Some(columns)
     }
 
     /// Whether a column has the values of the field with this index.
     pub(super) fn has(&self, index: usize) -> bool {
-        self.fields.iter().any(|fields| fields.contains(&index))
+        self.fields.iter().any(|(own, _)| *own == index)
     }
 
     /// Reads a line into the record.
@@ -69,14 +71,11 @@ impl Columns {
         if line == self.header {
             return Err("it is the header again");
         }
-        if self.split(line)? != self.fields.len() {
+        if self.split(line)? != self.count {
             return Err("it has another number of columns than the header");
         }
-        for (column, fields) in self.fields.iter().enumerate() {
-            for index in fields {
-                let value = self.value(column).trim_ascii();
-                set_column(record, wanted, *index, value);
-            }
+        for (index, column) in &self.fields {
+            set_column(record, wanted, *index, self.value(*column).trim_ascii());
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time")?;
         record.time = times.any(time).ok_or_else(|| times.reason(time))?;

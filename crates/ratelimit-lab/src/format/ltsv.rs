@@ -2,7 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 use smallvec::SmallVec;
 
 use super::target::{set_column, set_request};
@@ -15,7 +15,12 @@ use crate::record::{Record, Wanted};
 pub(super) struct Labels {
     /// For each label the indices of the fields that it may have the values of, and its place among the names of each.
     fields: HashMap<Box<[u8]>, Places, FixedState>,
+    /// The labels of the last line in their order, since the next line usually has the same, and what `fields` has of each.
+    last: Vec<(Box<[u8]>, Places)>,
 }
+
+/// How many labels of the last line are known.
+const REMEMBERED: usize = 64;
 
 /// A value, and the place of its label among the names of a field.
 type Ranked<'a> = (usize, &'a [u8]);
@@ -42,12 +47,12 @@ impl Labels {
         for (rank, name) in ["req", "request"].into_iter().enumerate() {
             fields.entry(name.as_bytes().into()).or_default().push((wanted.fields().len(), rank));
         }
-        Self { fields }
+        Self { fields, last: Vec::new() }
     }
 
     /// Reads a line into the record.
     pub(super) fn parse(
-        &self,
+        &mut self,
         line: &[u8],
         wanted: &Wanted,
         times: &mut Times,
@@ -55,9 +60,9 @@ impl Labels {
     ) -> Result<(), &'static str> {
         let mut found: SmallVec<[Option<Ranked<'_>>; 16]> = SmallVec::new();
         found.resize(wanted.fields().len() + 1, None);
-        for value in line.split(|byte| *byte == b'\t') {
-            let (label, value) = labeled(value).ok_or("a value between tabs has no label")?;
-            for (index, rank) in self.fields.get(label).into_iter().flatten() {
+        for (nth, text) in values(line).enumerate() {
+            let (places, value) = self.places(nth, text).ok_or("a value between tabs has no label")?;
+            for (index, rank) in places {
                 let has_value = !value.is_empty() && value != b"-";
                 if let Some(place) = found.get_mut(*index).filter(|_| has_value)
                     && place.is_none_or(|(own, _)| rank < &own)
@@ -79,16 +84,39 @@ impl Labels {
         record.time = times.any(time).ok_or_else(|| times.reason(time))?;
         Ok(())
     }
+
+    /// The places of the label of the nth text of a line, and the value behind it.
+    fn places<'a>(&mut self, nth: usize, text: &'a [u8]) -> Option<(&[(usize, usize)], &'a [u8])> {
+        let last = self.last.get(nth).and_then(|(label, _)| text.strip_prefix(&**label)?.strip_prefix(b":"));
+        if let Some(value) = last {
+            return Some((&self.last.get(nth)?.1, value));
+        }
+        let (label, value) = labeled(text)?;
+        let places = self.fields.get(label);
+        let known = (label.into(), places.cloned().unwrap_or_default());
+        match self.last.get_mut(nth) {
+            Some(last) => *last = known,
+            None if nth < REMEMBERED => self.last.push(known),
+            None => {}
+        }
+        Some((places.map_or(&[], |places| places), value))
+    }
 }
 
 /// Whether a line is of this format.
 pub(super) fn is_line(line: &[u8], wanted: &Wanted) -> bool {
-    let mut values = line.split(|byte| *byte == b'\t');
     let mut record = Record::default();
     record.clear(wanted.fields().len());
     memchr(b'\t', line).is_some()
-        && values.all(|value| labeled(value).is_some())
+        && values(line).all(|value| labeled(value).is_some())
         && Labels::of(wanted).parse(line, wanted, &mut Times::in_utc(), &mut record).is_ok()
+}
+
+/// The texts between the tabs of a line.
+fn values(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut begin = 0;
+    let ends = memchr_iter(b'\t', line).chain([line.len()]);
+    ends.map(move |end| &line[std::mem::replace(&mut begin, end + 1)..end])
 }
 
 /// The label and the value of `label:value`.

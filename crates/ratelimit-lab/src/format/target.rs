@@ -29,10 +29,11 @@ pub(super) fn value_of<'v>(field: &Field, value: &'v [u8]) -> &'v [u8] {
     }
 }
 
-/// Sets a field to what its column says.
+/// Sets a field to what its column says, if it is read of this line.
 pub(super) fn set_column(record: &mut Record, wanted: &Wanted, index: usize, value: &[u8]) {
-    let value = wanted.fields().get(index).map_or(value, |field| value_of(field, value));
-    record.set(index, value);
+    if let Some(field) = wanted.fields().get(index).filter(|_| index < record.len()) {
+        record.set(index, value_of(field, value));
+    }
 }
 
 /// Sets the method and the path by the first line of a request, unless they are set already or have other fields of their own.

@@ -179,10 +179,16 @@ fn whether_the_client_or_the_host_comes_first_is_decided_for_the_file() {
         (&["192.0.2.7 198.51.100.1 - -", "192.0.2.8 198.51.100.1 - John Smith"], "192.0.2.8", "John Smith"),
         (&["192.0.2.8 www.example.org - bob"], "192.0.2.8", "bob"),
         (&["192.0.2.7, 10.0.0.1 www.example.org - -", "192.0.2.8 198.51.100.1 - -"], "192.0.2.8", "-"),
+        // lighttpd's `%h %V %u`.
+        (&["192.0.2.7 www.example.org -", "192.0.2.8 198.51.100.1 John Smith"], "192.0.2.8", "John Smith"),
+        (&["192.0.2.7 198.51.100.1 -", "192.0.2.8 198.51.100.1:80 -"], "192.0.2.8", "-"),
         // Virtual hosts, one of which is an address.
         (&["www.example.org 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
         (&["198.51.100.1 192.0.2.7 - -", "198.51.100.1 192.0.2.8 - bob"], "192.0.2.8", "bob"),
         (&["198.51.100.1:80 192.0.2.7 - -", "198.51.100.1:80 192.0.2.8 - bob"], "192.0.2.8", "bob"),
+        // Names of clients that the server has looked up.
+        (&["www.example.org 192.0.2.7 - -", "www.example.org client.example - bob"], "client.example", "bob"),
+        (&["www.example.org 192.0.2.7 - -", "198.51.100.1 client.example - bob"], "client.example", "bob"),
         // Neither.
         (&["192.0.2.7 - -", "192.0.2.8 - 192.0.2.9 - x"], "192.0.2.8", "192.0.2.9 - x"),
         (&["192.0.2.7 joe bob", "192.0.2.8 joe bob"], "192.0.2.8", "bob"),
@@ -288,6 +294,26 @@ fn csv_is_read_by_its_header() {
         let error = read(&["time,ip", line], &[]).unwrap_err();
         assert!(error.starts_with("a quote is not closed"), "{line}: {error}");
     }
+}
+
+#[test]
+fn labels_come_in_any_order() {
+    let lines = [
+        "time:1767607200\tip:192.0.2.1\tpath:/a",
+        "ip:192.0.2.2\ttime:1767607200\tpath:/b",
+        "pathx:/x\tpath:/c\ttime:1767607200\tip:192.0.2.3",
+        "pathx:/x\tpath:/d\tip:192.0.2.4\ttime:1767607200\tpath:/e",
+    ];
+    for (count, values) in [
+        (1, ["192.0.2.1", "/a"]),
+        (2, ["192.0.2.2", "/b"]),
+        (3, ["192.0.2.3", "/c"]),
+        (4, ["192.0.2.4", "/d"]),
+    ] {
+        assert_eq!(read(&lines[..count], &["ip", "path"]).unwrap().2, values);
+    }
+    let error = read(&[lines[0], "time:1767607200\tip192.0.2.1"], &[]).unwrap_err();
+    assert_eq!(error, "a value between tabs has no label");
 }
 
 #[test]

@@ -15,10 +15,11 @@ const LONGEST: usize = 64;
 
 static RFC3339: DateTimeParser = DateTimeParser::new();
 
-/// Reads time stamps. Remembers the last date of the common log format, since the next line usually has the same.
+/// Reads time stamps. Remembers the last date, since the next line usually has the same.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// The last date as written, and in `midnight` the seconds from 1970 to its midnight in UTC.
+    /// The last date as written, of RFC 3339 with what separates it from the time, and in `midnight` the seconds from 1970 to
+    /// its midnight in UTC.
     date: [u8; 11],
     midnight: i64,
     /// The zone of times without an offset. Without a zone, these are no times.
@@ -70,7 +71,10 @@ impl Times {
     }
 
     /// Reads a time of RFC 3339; if there is a zone, also one without an offset, and `2026/01/05 10:00:00`.
-    fn iso(&self, text: &[u8]) -> Option<Timestamp> {
+    fn iso(&mut self, text: &[u8]) -> Option<Timestamp> {
+        if let Some(time) = self.utc(text) {
+            return Some(time); // as most are
+        }
         // Not searched in what no time can be: a client may write much between brackets.
         let (_, time) = text.split_at_checked(11).filter(|(_, time)| time.len() < LONGEST)?;
         let instant = match time.iter().any(|byte| matches!(byte, b'Z' | b'z' | b'+' | b'-')) {
@@ -85,11 +89,24 @@ impl Times {
         u64::try_from(instant.as_nanosecond()).ok().and_then(in_range)
     }
 
+    /// Reads `2026-01-05T10:00:00.250Z`, also without a fraction of the second.
+    fn utc(&mut self, text: &[u8]) -> Option<Timestamp> {
+        let (date, time) = text.strip_suffix(b"Z")?.split_first_chunk::<11>()?;
+        let (clock, fraction) = time.split_first_chunk::<8>()?;
+        let fraction = match fraction {
+            [] => 0,
+            [b'.', digits @ ..] if (1..=9).contains(&digits.len()) => self::fraction(digits, 9)?,
+            _ => return None,
+        };
+        let seconds = self.seconds(date, clock).filter(|_| clock[6] < b'6')?;
+        u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(fraction).and_then(in_range)
+    }
+
     /// Reads `10/Oct/2000:13:55:36 -0700`, also with a fraction of the second, `13:55:36.250`; if there is a zone, also without
     /// an offset.
     pub(crate) fn clf(&mut self, text: &[u8]) -> Option<Timestamp> {
         let (date, rest) = text.split_first_chunk::<11>()?;
-        let [b':', h1, h0, b':', m1, m0, b':', s1, s0, rest @ ..] = rest else { return None };
+        let (clock, rest) = rest.strip_prefix(b":")?.split_first_chunk::<8>()?;
         let (fraction, zone) = match rest {
             [b'.', rest @ ..] => {
                 let (digits, zone) = rest.split_at(memchr::memchr(b' ', rest).unwrap_or(rest.len()));
@@ -97,14 +114,7 @@ impl Times {
             }
             _ => (0, rest),
         };
-        if self.date != *date {
-            (self.date, self.midnight) = (*date, midnight(date)?);
-        }
-        let (hour, minute, second) = (two(*h1, *h0)?, two(*m1, *m0)?, two(*s1, *s0)?);
-        if hour > 23 || minute > 59 || second > 60 {
-            return None;
-        }
-        let seconds = self.midnight + hour * 3_600 + minute * 60 + second;
+        let seconds = self.seconds(date, clock)?;
         let offset = match zone {
             [b' ', sign @ (b'+' | b'-'), zh1, zh0, zm1, zm0] => {
                 let offset = two(*zh1, *zh0)? * 3_600 + two(*zm1, *zm0)? * 60;
@@ -120,11 +130,27 @@ impl Times {
         let nanos = u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)?;
         in_range(nanos)
     }
+
+    /// The seconds from 1970 to this date and `13:55:36` in UTC.
+    #[inline]
+    fn seconds(&mut self, date: &[u8; 11], clock: &[u8; 8]) -> Option<i64> {
+        let [h1, h0, b':', m1, m0, b':', s1, s0] = *clock else { return None };
+        if self.date != *date {
+            (self.midnight, self.date) = (midnight(date)?, *date);
+        }
+        let (hour, minute, second) = (two(h1, h0)?, two(m1, m0)?, two(s1, s0)?);
+        let is_time = hour <= 23 && minute <= 59 && second <= 60;
+        is_time.then_some(self.midnight + hour * 3_600 + minute * 60 + second)
+    }
 }
 
-/// The seconds from 1970 to the midnight of a date such as `10/Oct/2000` in UTC.
+/// The seconds from 1970 to the midnight of a date such as `10/Oct/2000` or `2000-10-10T` in UTC.
 fn midnight(date: &[u8; 11]) -> Option<i64> {
-    let date = Date::strptime("%d/%b/%Y", date).ok()?;
+    let date = match date {
+        [_, _, b'/', ..] => Date::strptime("%d/%b/%Y", date).ok()?,
+        [date @ .., b'T' | b' '] => RFC3339.parse_date(date).ok()?,
+        _ => return None,
+    };
     Some(TimeZone::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()?.as_second())
 }
 
@@ -181,6 +207,9 @@ mod tests {
             ("2000-10-10T13:55:36.5-07:00", 971_211_336_500_000_000),
             ("2000-10-10T20:55:36Z", 971_211_336_000_000_000),
             ("2000-10-10 20:55:36.123456789+00:00", 971_211_336_123_456_789),
+            ("2000-10-10T20:55:36.000000001Z", 971_211_336_000_000_001),
+            ("2000-10-10t20:55:36.25z", 971_211_336_250_000_000),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000_000_000),
             ("971211336", 971_211_336_000_000_000),
             ("971211336.25", 971_211_336_250_000_000),
             ("971211336123", 971_211_336_123_000_000),
@@ -239,6 +268,12 @@ mod tests {
             "10/Oct/2000:13:55:36.x -0700",
             "10/Oct/2000:13:55:36.250",
             "2000-10-10T20:55:36", // no offset
+            "2000-02-30T20:55:36Z",
+            "2000-10-10T24:55:36Z",
+            "2000-10-10T20:60:36Z",
+            "2000-10-10T20:55:36.Z",
+            "2000-10-10T20:55:36.xZ",
+            "2000-10-10X20:55:36Z",
             "1.2.3",
             "99999999999999999999999",
             "1969-12-31T23:59:59Z",
