@@ -25,7 +25,10 @@ const REMEMBERED: usize = 64;
 /// A value, and the place of its label among the names of a field.
 type Ranked<'a> = (usize, &'a [u8]);
 
-type Places = SmallVec<[(usize, usize); 2]>;
+/// A field, and the place of a label among the names of it.
+type Place = (usize, usize);
+
+type Places = SmallVec<[Place; 2]>;
 
 impl Labels {
     pub(super) fn of(wanted: &Wanted) -> Self {
@@ -86,7 +89,7 @@ impl Labels {
     }
 
     /// The places of the label of the nth text of a line, and the value behind it.
-    fn places<'a>(&mut self, nth: usize, text: &'a [u8]) -> Option<(&[(usize, usize)], &'a [u8])> {
+    fn places<'a>(&mut self, nth: usize, text: &'a [u8]) -> Option<(&[Place], &'a [u8])> {
         let last = self.last.get(nth).and_then(|(label, _)| text.strip_prefix(&**label)?.strip_prefix(b":"));
         if let Some(value) = last {
             return Some((&self.last.get(nth)?.1, value));
