@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use super::BatchConfig;
-use crate::kit::{OwnedClaims, OwnedName, RecentPeak, deadline_after, halfway_to};
+use crate::kit::{OwnedClaims, OwnedName, RecentPeak, deadline_after};
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
 /// A layer that sends concurrent claims together under load. It adds no latency at low load, and reduces the number of
@@ -277,9 +277,10 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
             Turn::Now(_trip) => return self.shared.inner.claim(claims).await,
             Turn::Waiting(number, receiver) => (number, receiver),
         };
-        let deadline = deadline_after(self.shared.config.timeout);
+        let limit = self.shared.config.timeout;
+        let deadline = deadline_after(limit);
         caller.waiting = Some(number);
-        let mut answer = timeout_at(halfway_to(deadline), &mut receiver).await;
+        let mut answer = timeout(limit / 2, &mut receiver).await;
         caller.waiting = None;
         if answer.is_err() {
             // A check waits for at most half of its time limit to be sent, so that the other half is left for the answer.
