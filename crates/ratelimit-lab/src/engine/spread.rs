@@ -58,9 +58,9 @@ impl<T> Spread<T> {
 
     /// Ends the second of the waiting requests.
     pub(super) fn end(&mut self) {
-        let (begin, count) = (self.second * SECOND, self.waiting.len() as u64);
+        let (begin, count) = (self.second * SECOND, (self.waiting.len() - self.ready) as u64);
         self.has_moved |= count > 1;
-        for (nth, (time, _)) in (0..).zip(&mut self.waiting) {
+        for (nth, (time, _)) in (0..).zip(self.waiting.range_mut(self.ready..)) {
             *time = Timestamp::from_nanos(begin + nth * SECOND / count);
         }
         self.ready = self.waiting.len();
@@ -83,6 +83,15 @@ mod tests {
         decided.extend(std::iter::from_fn(|| spread.next()));
         assert!(decided.iter().map(|(_, nth)| *nth).eq(0..times.len()), "in their order: {decided:?}");
         decided.iter().map(|(time, _)| time.as_nanos() / 1_000_000).collect()
+    }
+
+    #[test]
+    fn the_end_of_a_second_moves_only_requests_that_wait() {
+        let mut spread = Spread::new(true);
+        spread.push(Timestamp::from_millis(5_900), 'a');
+        spread.end();
+        assert_eq!(spread.next(), Some((Timestamp::from_millis(5_900), 'a')));
+        assert!(!spread.has_moved);
     }
 
     #[test]
