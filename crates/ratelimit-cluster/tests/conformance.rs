@@ -163,7 +163,10 @@ impl Space for RedisNode {
             return Ok(Some((self.node.kept)()));
         }
         let client = redis::Client::open(self.url.as_str())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        // Not the client's half second: a machine may be busy.
+        let config =
+            redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let (mut cursor, mut found) = (0_u64, 0);
         loop {
             let mut scan = redis::cmd("SCAN");

@@ -123,7 +123,9 @@ impl Drop for Node {
 /// How many commands the server has been given, and how many bytes it has received and sent.
 async fn traffic(url: &str) -> [u64; 3] {
     let client = redis::Client::open(url).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    // Not the client's half second: a machine may be busy.
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     let told: String = redis::cmd("INFO").arg("stats").query_async(&mut connection).await.unwrap();
     ["total_commands_processed:", "total_net_input_bytes:", "total_net_output_bytes:"].map(|name| {
         let line = told.lines().find_map(|line| line.strip_prefix(name));

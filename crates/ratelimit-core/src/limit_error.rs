@@ -124,7 +124,7 @@ impl fmt::Display for LimitError {
             Self::SameMeterTwice => f.write_str(
                 "two of the limits are of the same kind and period, and would count together: give them different names",
             ),
-            Self::NoLimits => f.write_str("there are no limits: give each key at least one limit"),
+            Self::NoLimits => f.write_str("at least one limit is needed for each key"),
             Self::TooManyLimits => write!(f, "at most {} limits can be checked at once", crate::MAX_CLAIMS),
             Self::NoBan => f.write_str("nothing to ban by: none of the limits is a ban, such as \"ban 1h after 20 in 10min\""),
         }

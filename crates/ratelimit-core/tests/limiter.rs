@@ -440,7 +440,7 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     let limiter = RateLimiter::without_limits(MapStore::default());
     let limit: Limit = "1/h".parse().unwrap();
     let nothing = |error: CheckError| {
-        assert!(error.to_string().contains("give each key at least one limit"), "{error}");
+        assert!(error.to_string().contains("at least one limit is needed for each key"), "{error}");
     };
     nothing(limiter.check("k").await.unwrap_err());
     nothing(limiter.peek("k").await.unwrap_err());

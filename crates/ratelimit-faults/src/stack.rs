@@ -25,6 +25,9 @@ pub(crate) const CONNECTIONS: usize = 2;
 /// The number of instances among which a fallback divides the limits.
 pub(crate) const INSTANCES: u32 = 3;
 
+/// How often opening a store is tried: a busy machine may keep a server from answering within the time limit.
+const ATTEMPTS: u32 = 20;
+
 /// A limiter of a worker.
 pub(crate) type Limiter = RateLimiter<Store, MovedClock>;
 
@@ -38,7 +41,13 @@ pub(crate) enum Stack {
 impl Stack {
     /// Opens the store.
     pub(crate) async fn open(self, url: &str, broken: Option<Broken>) -> Result<Store> {
-        let store = connect(url).await.context("the store does not open")?;
+        let mut store = connect(url).await;
+        for _ in 1..ATTEMPTS {
+            if store.is_err() {
+                store = connect(url).await;
+            }
+        }
+        let store = store.context("the store does not open")?;
         let store = match broken {
             Some(broken) => broken.around(store),
             None => store,

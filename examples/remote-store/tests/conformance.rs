@@ -58,7 +58,10 @@ impl Space for Prefix {
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
         let client = redis::Client::open(self.server.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        // Not the client's half second: a machine may be busy.
+        let config =
+            redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         let mut keys = redis::cmd("KEYS");
         let keys: Vec<Vec<u8>> = keys.arg(format!("{}*", self.prefix)).query_async(&mut connection).await?;
         Ok(Some(keys.len() as u64))
