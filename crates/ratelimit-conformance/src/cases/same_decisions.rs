@@ -95,7 +95,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     let promises = bench.promises();
-    shape.steps_back &= promises.time == Time::Caller;
+    shape.steps_back &= promises.time == Time::Caller && promises.monotonic;
     if promises.decisions == Decisions::Conservative {
         shape.batch = 1; // the slices of a batch contend with each other
         shape.steps = shape.steps.min(ONE_BY_ONE);
