@@ -133,7 +133,7 @@ fn prove(
     let jobs =
         jobs.map(|run| Job { name: format!("the suite on {}", run.target), command: run.command(arguments) });
     // The reports count the cases.
-    let outcome = executables::run(jobs.collect(), &mut Totals::default());
+    let outcome = executables::run(jobs.collect(), executables::processors(), &mut Totals::default());
     let mut problems: Vec<String> = outcome.err().map(|error| error.to_string()).into_iter().collect();
     let mut report = Report::default();
     for run in runs.iter().filter(|run| run.json.exists()) {

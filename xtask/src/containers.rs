@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::docker::{has_docker, lacks_an_image, registry_answers};
-use crate::executables::{Executable, Job, run};
+use crate::executables::{Executable, Job, processors, run};
 use crate::images;
 use crate::settings::Servers;
 use crate::step::{NotRun, Totals};
@@ -30,7 +30,7 @@ pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut T
         command.env("RATELIMIT_ONLY", "docker");
         Job { name: format!("{test} in containers"), command }
     });
-    run(jobs.collect(), totals)
+    run(jobs.collect(), processors(), totals)
 }
 
 fn not_run(why: String) -> NotRun {

@@ -92,6 +92,11 @@ pub(crate) struct Job {
     pub(crate) command: Command,
 }
 
+/// The number of processors.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// A running job.
 struct Running {
     name: String,
@@ -107,17 +112,14 @@ const POLL: Duration = Duration::from_millis(50);
 /// The interval for listing the running jobs.
 const REMINDER: Duration = Duration::from_secs(30);
 
-/// Runs the jobs, a few more at a time than there are processors, and counts their results. Shows the output of those that
-/// fail.
-pub(crate) fn run(mut jobs: Vec<Job>, totals: &mut Totals) -> Result<()> {
+/// Runs the jobs, this many at a time, and counts their results. Shows the output of those that fail.
+pub(crate) fn run(mut jobs: Vec<Job>, workers: usize, totals: &mut Totals) -> Result<()> {
     if let [only] = jobs.as_mut_slice() {
         return crate::step::run(&mut only.command, totals);
     }
     let folder = target().join("test-output");
     fs::create_dir_all(&folder)?;
     let (count, mut done) = (jobs.len(), 0);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = processors + processors.div_ceil(2);
     println!("{count} programs, {workers} at a time; what they print is in {}", folder.display());
     let mut waiting = jobs.into_iter();
     let mut running: Vec<Running> = Vec::new();

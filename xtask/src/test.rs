@@ -184,7 +184,9 @@ fn run_available(
             None => jobs.push(Job { name, command: servers.apply_to(test.command()) }),
         }
     }
-    executables::run(jobs, totals)
+    // Half as many again as there are processors: most of them wait for servers and timeouts.
+    let processors = executables::processors();
+    executables::run(jobs, processors + processors.div_ceil(2), totals)
 }
 
 fn documentation_tests(servers: &Servers, totals: &mut Totals) -> Result<()> {
