@@ -112,8 +112,7 @@
 //! does not report the server's settings, the store cannot check them.
 //!
 //! # Clocks
-//! Callers' clocks decide, so synchronise them. A bucket
-//! or log knows its newest charge. If a caller's clock is behind that instant, the claim is decided as of that instant.
+//! Callers' clocks decide, so synchronise them. A bucket or log knows its newest charge. If a caller's clock is behind that instant, the claim is decided as of that instant.
 //!
 //! A window does not know its newest charge: a caller whose clock is still in the previous segment counts there, and
 //! ignores what the newer segment contains already. No segment ever contains more than the limit, so callers whose clocks

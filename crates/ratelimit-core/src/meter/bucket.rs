@@ -413,7 +413,6 @@ impl Bucket {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        let fits = fits || charged.is_some();
         let fits_at = || {
             let room = self.burst.checked_sub(cost)?;
             let fits_at =

@@ -69,11 +69,7 @@ impl Limited {
         if self.holds {
             self.end_until(now)?;
         }
-        let mut request = Request::new(key);
-        if cost != 1 {
-            request = request.cost(cost);
-        }
-        let decision = self.limiter.check_now(request)?;
+        let decision = self.limiter.check_now(Request::new(key).cost(cost))?;
         let delay = decision.delay();
         let decided = Decided {
             is_admitted: decision.allowed(),

@@ -186,7 +186,7 @@ impl Opener {
                 let stream = connect(host, *port, traffic).await.map_err(failed)?;
                 match &self.tls {
                     Some(tls) => {
-                        let encrypted = tls.connect(host, stream).await;
+                        let encrypted = tls.connector().connect(tls.certified_name(host), stream).await;
                         Ok(Box::new(encrypted.map_err(|error| tls.explain(error.into()))?))
                     }
                     None => Err(failed(io::ErrorKind::Unsupported.into())),

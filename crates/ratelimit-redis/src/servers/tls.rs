@@ -7,7 +7,6 @@ use std::sync::Arc;
 use ratelimit_core::{ErrorKind, StoreError};
 use ratelimit_store_kit::tls::{TlsConnector, TlsFailure, failure_of};
 use redis::RedisError;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::RedisConfig;
 use crate::error::{self, ERRORS};
@@ -33,16 +32,14 @@ impl Tls {
         self.name = name;
     }
 
-    /// Performs the handshake with the server at `host`, whose certificate must be for that host or the name that was set.
-    pub(crate) async fn connect<S>(
-        &self,
-        host: &str,
-        stream: S,
-    ) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<S>>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin,
-    {
-        self.connector.connect(self.name.as_deref().unwrap_or(host), stream).await
+    /// What performs the handshakes.
+    pub(crate) fn connector(&self) -> &TlsConnector {
+        &self.connector
+    }
+
+    /// The name in the certificate of the server at `host`.
+    pub(crate) fn certified_name<'a>(&'a self, host: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(host)
     }
 
     /// Explains an error that ended the connection before the server has answered.
