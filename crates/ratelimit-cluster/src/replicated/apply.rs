@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ratelimit_core::Timestamp;
-use ratelimit_core::kit::is_ban;
 use ratelimit_core::meter::State;
 use ratelimit_core::store::MeterId;
 
@@ -85,7 +84,7 @@ impl<T> Replicated<T> {
         while let Some((id, meter, state)) = entries.state()? {
             let uncounted = match &state {
                 // `raise` would add a ban that is pending here.
-                State::Bucket(ban) if is_ban(id.scope) => {
+                State::Bucket(ban) if id.decides_ban() => {
                     let units = Units::Bucket { drain: 0, floor: ban.tat().unwrap_or_default() };
                     self.ledger.merge(std::iter::once((id, meter, units)), now)
                 }
@@ -100,7 +99,7 @@ impl<T> Replicated<T> {
 /// Bans that several nodes begin for the same refusals are not added up: they are one, until the latest end.
 fn as_one_ban(id: &MeterId<'_>, units: Units) -> Units {
     match units {
-        Units::Bucket { drain, floor } if drain > 0 && is_ban(id.scope) => Units::Bucket { drain: 0, floor },
+        Units::Bucket { drain, floor } if drain > 0 && id.decides_ban() => Units::Bucket { drain: 0, floor },
         _ => units,
     }
 }

@@ -21,7 +21,7 @@ mod throttle;
 
 #[doc(inline)]
 pub use crate::__setters as setters;
-pub use crate::limit::{is_ban, parse_duration};
+pub use crate::limit::parse_duration;
 pub use all_of::all_of;
 pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]

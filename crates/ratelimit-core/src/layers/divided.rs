@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::is_scope_of_ban;
 use crate::meter::Window;
 use crate::{
     Answer, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, MeterId, Mode, Promises, Refund,
@@ -63,7 +62,7 @@ impl<S: CounterStore> Divided<S> {
 
     /// The meter with its limit divided. A refund has to compute the same one, so this depends on nothing else.
     fn meter(&self, id: &MeterId<'_>, meter: Meter) -> Meter {
-        if is_scope_of_ban(id.scope) {
+        if id.is_of_ban() {
             return meter;
         }
         let limit = self.units(meter.limit());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::algorithm::Algorithm;
 use super::duration::nanos;
 use crate::LimitError;
-use crate::{Bucket, Log, MAX_UNITS, Timestamp, Verdict};
+use crate::{Bucket, Log, MAX_UNITS, MeterId, Timestamp, Verdict};
 
 /// The kind of a ban in the scope of its meters.
 pub(super) const KIND: &str = "ban";
@@ -30,16 +30,22 @@ pub(super) fn gate() -> Result<Bucket, LimitError> {
     Bucket::gate(UNIT)
 }
 
-/// Whether the meters of this scope belong to a ban.
-pub(crate) fn is_scope_of_ban(scope: &str) -> bool {
-    let kind = scope.rsplit('=').next().unwrap_or(scope);
-    kind.split(':').next() == Some(KIND)
-}
+impl MeterId<'_> {
+    /// Whether this is one of the meters of a [ban](Algorithm::Ban).
+    pub fn is_of_ban(&self) -> bool {
+        self.kind().split(':').next() == Some(KIND)
+    }
 
-/// Whether this is the scope of the bucket that decides whether a key is banned. For stores that count for themselves:
-/// bans that several of them begin for the same refusals are one.
-pub fn is_ban(scope: &str) -> bool {
-    scope.rsplit('=').next() == Some(KIND)
+    /// Whether this is the bucket that decides whether a key is [banned](Algorithm::Ban). For stores that count for themselves:
+    /// bans that several of them begin for the same refusals are one.
+    pub fn decides_ban(&self) -> bool {
+        self.kind() == KIND
+    }
+
+    /// The scope without the limit's name.
+    fn kind(&self) -> &str {
+        self.scope.rsplit('=').next().unwrap_or(self.scope)
+    }
 }
 
 /// Checks the lengths of bans.

@@ -17,8 +17,7 @@ mod spec;
 mod text;
 
 pub use algorithm::{Algorithm, Alignment};
-pub use ban::is_ban;
-pub(crate) use ban::{Ban, is_scope_of_ban};
+pub(crate) use ban::Ban;
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
 pub use limits::{IntoLimits, Limits};
