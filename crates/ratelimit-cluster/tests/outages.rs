@@ -86,9 +86,12 @@ fn one<'a>(limit: &'a Limit, cost: u64) -> Claim<'a> {
     Claim { id, cost, meter: limit.meter_for(b"k") }
 }
 
+fn try_claim(node: &impl SyncCounterStore, now: Timestamp, mode: Mode, claim: &Claim<'_>) -> (bool, Verdict) {
+    node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter).unwrap()
+}
+
 fn claim(node: &impl SyncCounterStore, limit: &Limit, cost: u64, now: Timestamp) -> bool {
-    let claim = one(limit, cost);
-    node.claim_one_now(now, Mode::Charge, &claim.id, claim.cost, &claim.meter, |decided| decided).unwrap().0
+    try_claim(node, now, Mode::Charge, &one(limit, cost)).0
 }
 
 /// The receipt of a charge, if it is admitted.
@@ -99,12 +102,8 @@ fn charge(
     now: Timestamp,
     mode: Mode,
 ) -> Option<Receipt> {
-    let claim = one(limit, cost);
-    let receipt = |decided: Result<(bool, Verdict), StoreError>| {
-        let (admitted, verdict) = decided.unwrap();
-        admitted.then_some(verdict.receipt)
-    };
-    node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, receipt)
+    let (admitted, verdict) = try_claim(node, now, mode, &one(limit, cost));
+    admitted.then_some(verdict.receipt)
 }
 
 fn refund(node: &impl SyncCounterStore, limit: &Limit, cost: u64, receipt: Receipt, now: Timestamp) {
@@ -266,9 +265,7 @@ fn a_reset_that_is_denied_is_not_repeated() {
 }
 
 fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {
-    let claim = one(limit, 0);
-    let peek = |decided: Result<(bool, Verdict), StoreError>| decided.unwrap().1.remaining;
-    store.claim_one_now(now, Mode::Peek, &claim.id, claim.cost, &claim.meter, peek)
+    try_claim(store, now, Mode::Peek, &one(limit, 0)).1.remaining
 }
 
 const KINDS: &[&str] = &[

@@ -97,10 +97,7 @@ fn events(text: &str, steps: &[Step]) -> Vec<Event> {
     let mut events = Vec::new();
     let mut under_way: Vec<Doing> = Vec::new();
     let charge = |events: &mut Vec<Event>| {
-        let admitted = node
-            .claim_one_now(NOW, Mode::Charge, &claim.id, claim.cost, &claim.meter, |decided| decided)
-            .unwrap()
-            .0;
+        let admitted = node.claim_one_now(NOW, Mode::Charge, &claim.id, claim.cost, &claim.meter).unwrap().0;
         events.extend(admitted.then_some(Event::Admitted));
     };
     let sync = || {

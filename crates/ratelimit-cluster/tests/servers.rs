@@ -35,7 +35,7 @@ fn prefix() -> String {
 fn claim<S: CounterStore>(node: &Synced<S>, limit: &Limit, mode: Mode, cost: u64) -> (bool, Verdict) {
     let id = MeterId { namespace: "n", scope: limit.scope(), key: b"k" };
     let claim = Claim { id, cost, meter: limit.meter_for(b"k") };
-    node.claim_one_now(now(), mode, &claim.id, claim.cost, &claim.meter, |decided| decided).unwrap()
+    node.claim_one_now(now(), mode, &claim.id, claim.cost, &claim.meter).unwrap()
 }
 
 async fn check<S: CounterStore>(nodes: &[Synced<S>]) {

@@ -91,7 +91,7 @@ fn try_claim(
     mode: Mode,
     claim: &Claim<'_>,
 ) -> Result<(bool, Verdict), StoreError> {
-    node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+    node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter)
 }
 
 fn claim(node: &Node, limit: &Limit, cost: u64, now: Timestamp) -> (bool, Verdict) {

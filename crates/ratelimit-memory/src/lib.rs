@@ -51,7 +51,7 @@ mod config;
 mod due;
 #[doc(hidden)]
 pub mod kit;
-mod only;
+mod one_claim;
 mod options;
 mod refusal;
 #[cfg(all(test, not(miri)))]

@@ -7,7 +7,7 @@ use ratelimit_core::Timestamp;
 use ratelimit_core::store::{Mode, Verdict};
 
 use crate::kit::expiry::{NEVER, has_passed};
-use crate::kit::{Demand, Fingerprint, Slot, SpinGuard, SpinLock};
+use crate::kit::{Demand, Fingerprint, SpinGuard, SpinLock};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
 
@@ -119,24 +119,14 @@ impl ShardCell {
 
     /// Returns the verdict if the shard's last refusal shows that this claim is refused. Takes no lock.
     #[inline]
-    pub(crate) fn refuses<'m>(
-        &self,
-        fingerprint: Fingerprint,
-        mode: Mode,
-        demand: impl FnOnce() -> Demand<'m>,
-    ) -> Option<Verdict> {
-        if mode == Mode::Force {
+    pub(crate) fn refuses(&self, fingerprint: Fingerprint, demand: Demand<'_>) -> Option<Verdict> {
+        if demand.mode == Mode::Force {
             return None;
         }
-        refused_by(self.refusal.of(fingerprint)?, demand())
+        let mut slot = self.refusal.of(fingerprint)?;
+        let (admitted, verdict) = slot.claim(Demand { mode: Mode::Peek, ..demand })?;
+        (!admitted).then_some(verdict)
     }
-}
-
-/// Returns the verdict if a meter in the state of this slot refuses the claim.
-#[inline(never)]
-fn refused_by(mut slot: Slot, demand: Demand<'_>) -> Option<Verdict> {
-    let (admitted, verdict) = slot.claim(Demand { mode: Mode::Peek, ..demand })?;
-    (!admitted).then_some(verdict)
 }
 
 impl Deref for ShardGuard<'_> {

@@ -309,7 +309,7 @@ impl SyncCounterStore for MemoryStore {
             [claim] => {
                 let (now, mode) = (claims.now(), claims.mode());
                 let (admitted, verdict) =
-                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
+                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter)?;
                 let charged = admitted && mode != Mode::Peek;
                 Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
             }
@@ -318,16 +318,15 @@ impl SyncCounterStore for MemoryStore {
     }
 
     #[inline]
-    fn claim_one_now<R>(
+    fn claim_one_now(
         &self,
         now: Timestamp,
         mode: Mode,
         id: &MeterId<'_>,
         cost: u64,
         meter: &Meter,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        self.claim_only(now, mode, id, cost, meter, then)
+    ) -> Result<(bool, Verdict), StoreError> {
+        self.claim_one(now, mode, id, cost, meter)
     }
 
     fn reset_now(&self, claims: Claims<'_>) {

@@ -23,17 +23,15 @@ macro_rules! counter_store_methods {
 macro_rules! sync_counter_store_methods {
     () => {
         #[inline]
-        fn claim_one_now<R>(
+        fn claim_one_now(
             &self,
             now: Timestamp,
             mode: Mode,
             id: &MeterId<'_>,
             cost: u64,
             meter: &Meter,
-            then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-        ) -> R {
-            let claim = &Claim { id: *id, cost, meter: *meter };
-            then(self.ledger.claim_one_now(now, mode, claim))
+        ) -> Result<(bool, Verdict), StoreError> {
+            self.ledger.claim_one_now(now, mode, &Claim { id: *id, cost, meter: *meter })
         }
     };
 }

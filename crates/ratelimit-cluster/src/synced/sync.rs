@@ -378,11 +378,7 @@ mod tests {
             let id = MeterId { namespace: "", scope: limit.scope(), key: &key };
             let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
             let now = START + Duration::from_secs(60 * minute);
-            assert!(
-                node.claim_one_now(now, Mode::Charge, &claim.id, claim.cost, &claim.meter, |decided| decided)
-                    .unwrap()
-                    .0
-            );
+            assert!(node.claim_one_now(now, Mode::Charge, &claim.id, claim.cost, &claim.meter).unwrap().0);
         }
         (shared, node)
     }

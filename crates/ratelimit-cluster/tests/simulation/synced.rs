@@ -279,9 +279,8 @@ impl Fleet {
             let name = [u8::try_from(key).unwrap_or(0)];
             let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
             let meter = self.limit.meter_for(b"0");
-            let peek = |decided: Result<(bool, Verdict), _>| decided.expect("an answer").1.remaining;
-            let left = self.shared.claim_one_now(self.now, Mode::Peek, &id, 0, &meter, peek);
-            let used = meter.limit() - left;
+            let peek = self.shared.claim_one_now(self.now, Mode::Peek, &id, 0, &meter);
+            let used = meter.limit() - peek.expect("an answer").1.remaining;
             if used > most {
                 let text = self.describe();
                 return Err(format!("the store counts {used} units that nobody holds, not {most}: {text}"));
@@ -297,7 +296,7 @@ impl Fleet {
         let claim = Claim { id, cost, meter: self.limit.meter_for(b"0") };
         self.lives[by]
             .node
-            .claim_one_now(self.now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+            .claim_one_now(self.now, mode, &claim.id, claim.cost, &claim.meter)
             .expect("an answer")
     }
 

@@ -33,9 +33,7 @@ impl Decision<'_> {
     /// Changes the status of the ban at this index: it refuses for this long.
     pub(crate) fn set_banned(&mut self, index: usize, left: Duration) {
         let end = self.now() + left;
-        if let Some(verdict) = self.parts.verdicts().get(index) {
-            let verdict = Ban::begun(end, verdict);
-            self.parts.set_verdict(index, verdict);
-        }
+        let verdict = Ban::begun(end, self.parts.verdict(index));
+        self.parts.set_verdict(index, verdict);
     }
 }

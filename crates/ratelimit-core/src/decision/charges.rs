@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::heap::let_go;
+use super::heap::drop_here;
 use crate::{Limit, Receipt};
 
 /// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
@@ -57,7 +57,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Without an atomic operation, which the optimizer would keep.
         if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            let_go(taken);
+            drop_here(taken);
         }
     }
 }

@@ -80,7 +80,7 @@ impl Decision<'static> {
         }
         let answer = Answer { admitted: true, charged: true, now, verdicts };
         let decision = Decision::new(answer, namespace, keys.into_iter()).ok()?;
-        (!decision.parts.verdicts().is_empty()).then(|| decision.into_owned())
+        (decision.parts.count() > 0).then(|| decision.into_owned())
     }
 }
 

@@ -14,7 +14,7 @@ mod taken;
 pub(crate) use charges::Charges;
 use charges::Shared;
 use parts::Claimed;
-pub(crate) use parts::{AskedKey, Parts};
+pub(crate) use parts::{AskedKey, InPlace, Parts};
 pub(crate) use settlement::Settlement;
 pub(crate) use short_key::{ChargedKeys, ShortKey};
 pub use status::LimitStatus;
@@ -132,7 +132,7 @@ impl<'l> Decision<'l> {
     /// Whether the store did not answer and a [`Fallback`](crate::layers::Fallback) decided in its place, at least for one
     /// limit. The figures are then those of the fallback.
     pub fn degraded(&self) -> bool {
-        self.parts.verdicts().iter().any(|verdict| verdict.receipt.is_of_fallback())
+        self.parts.verdicts().any(|verdict| verdict.receipt.is_of_fallback())
     }
 
     /// The maximum number of units that the deciding limit can admit at once.
@@ -162,13 +162,13 @@ impl<'l> Decision<'l> {
     /// How long an admitted request has to wait for its turn. Zero unless a limit is a leaky queue.
     #[inline]
     pub fn delay(&self) -> Duration {
-        let waits = self.parts.verdicts().iter().any(|verdict| verdict.ready_at > self.now);
+        let waits = self.parts.verdicts().any(|verdict| verdict.ready_at > self.now);
         if self.admitted && waits { self.turn() } else { Duration::ZERO }
     }
 
     /// How long the request has to wait for its turn; for a refused one, how long it would wait if there had been room.
     pub(crate) fn turn(&self) -> Duration {
-        let turns = self.parts.verdicts().iter().map(|verdict| verdict.ready_at.since(self.now));
+        let turns = self.parts.verdicts().map(|verdict| verdict.ready_at.since(self.now));
         turns.max().unwrap_or_default()
     }
 
@@ -182,7 +182,7 @@ impl<'l> Decision<'l> {
     /// them.
     #[inline]
     pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus<'_>> {
-        (0..self.parts.verdicts().len()).map(|index| self.status(index))
+        (0..self.parts.count()).map(|index| self.status(index))
     }
 
     /// The time of the decision, by the limiter's clock or the server's.
@@ -193,7 +193,7 @@ impl<'l> Decision<'l> {
     #[inline]
     fn status(&self, index: usize) -> LimitStatus<'_> {
         let Claimed { key_index, cost, limit } = self.parts.claimed(index);
-        LimitStatus { index, key_index, cost, limit, now: self.now, verdict: &self.parts.verdicts()[index] }
+        LimitStatus { index, key_index, cost, limit, now: self.now, verdict: self.parts.verdict(index) }
     }
 }
 

@@ -5,39 +5,26 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::heap::Heap;
-use super::short_key::{KeyBytes, ShortKey};
+use super::short_key::{ChargedKeys, KeyBytes, ShortKey};
 use crate::limit::Ban;
 use crate::{Limit, Limits, Timestamp, Verdict, Verdicts};
 
 /// The keys of a decision, the limits that apply to each, and a verdict for each limit.
-///
-/// Most decisions are on one short key under borrowed limits. Then nothing has to be dropped, so fields of a decision
-/// that are never read are not even written.
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is to need no allocation")]
 pub(crate) enum Parts<'l> {
-    One(One<'l>),
-    Few(Few<'l>),
-    Any(Any<'l>),
+    /// Those of most decisions take no memory elsewhere.
+    InPlace(InPlace<'l>),
+    Boxed(Boxed<'l>),
 }
 
-/// One short key under one limit.
+/// One short key under up to four borrowed limits.
 #[derive(Clone, Copy)]
-pub(crate) struct One<'l> {
-    verdict: Verdict,
-    cost: u64,
-    limit: &'l Limit,
-    namespace: &'l str,
-    key: ShortKey,
-}
-
-/// How many limits count as few.
-const FEW: usize = 4;
-
-/// One short key under a few limits.
-#[derive(Clone, Copy)]
-pub(crate) struct Few<'l> {
-    /// As many as there are limits.
-    verdicts: [Verdict; FEW],
+pub(crate) struct InPlace<'l> {
+    /// The verdict of the first limit.
+    first: Verdict,
+    /// Those of the others, if there are any; as many as there are other limits.
+    others: Option<[Verdict; MOST_LIMITS - 1]>,
     decided_by: usize,
     cost: u64,
     limits: &'l Limits,
@@ -45,9 +32,12 @@ pub(crate) struct Few<'l> {
     key: ShortKey,
 }
 
-/// Anything else.
+/// How many limits a decision has in place.
+const MOST_LIMITS: usize = 4;
+
+/// Any keys under any limits.
 #[derive(Clone)]
-pub(crate) struct Any<'l> {
+pub(crate) struct Boxed<'l> {
     namespace: &'l str,
     /// The limits of each key, if all of them are borrowed.
     limits: Vec<&'l Limits>,
@@ -103,8 +93,9 @@ impl<'l> Parts<'l> {
             return Err(count);
         }
         show_bans(keys.iter().flat_map(|key| key.limits.iter()), &mut verdicts);
-        let bytes = |key: &AskedKey<'k, 'l>| KeyBytes::from_slice(if charged { key.bytes } else { &[] });
-        let own_keys = keys.iter().map(|key| Key { bytes: bytes(key), cost: key.cost }).collect();
+        let kept = |key: &AskedKey<'k, 'l>| if charged { key.bytes } else { &[] };
+        let own_keys = |key| Key { bytes: KeyBytes::from_slice(kept(key)), cost: key.cost };
+        let own_keys = keys.iter().map(own_keys).collect();
         let lent = |key: &AskedKey<'k, 'l>| match key.limits {
             Cow::Borrowed(limits) => Some(limits),
             Cow::Owned(_) => None,
@@ -115,103 +106,77 @@ impl<'l> Parts<'l> {
         };
         let decided_by = decisive(&verdicts);
         let owned = Owned { namespace: None, limits: own_limits, keys: own_keys, decided_by, verdicts };
-        Ok(Self::Any(Any { namespace, limits, owned: Heap::new(owned) }))
-    }
-
-    /// The parts if one short key was checked under one to four borrowed limits.
-    pub(crate) fn few(
-        namespace: &'l str,
-        key: ShortKey,
-        cost: u64,
-        limits: &'l Limits,
-        verdicts: &[Verdict],
-    ) -> Option<Self> {
-        match (&**limits, verdicts) {
-            ([limit], [verdict]) if !limit.is_ban() => Some(Self::one(namespace, key, cost, limit, *verdict)),
-            (all, [first, ..]) if verdicts.len() == all.len() && all.len() <= FEW => {
-                let mut few = [*first; FEW];
-                few[..all.len()].copy_from_slice(verdicts);
-                show_bans(all.iter(), &mut few);
-                let decided_by = decisive(&few[..all.len()]);
-                Some(Self::Few(Few { verdicts: few, decided_by, cost, limits, namespace, key }))
-            }
-            _ => None,
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn one(
-        namespace: &'l str,
-        key: ShortKey,
-        cost: u64,
-        limit: &'l Limit,
-        verdict: Verdict,
-    ) -> Self {
-        Self::One(One { verdict, cost, limit, namespace, key })
+        Ok(Self::Boxed(Boxed { namespace, limits, owned: Heap::new(owned) }))
     }
 
     pub(super) fn into_owned(self) -> Parts<'static> {
         let namespace = Some(self.namespace().into());
-        let verdicts = self.verdicts().into();
-        let (limits, keys, decided_by) = match &self {
-            Self::One(One { cost, limit, key, .. }) => {
-                (vec![Limits::from((*limit).clone())], vec![Key { bytes: key.bytes(), cost: *cost }], 0)
+        let (verdicts, decided_by) = (self.verdicts().copied().collect(), self.decided_by());
+        let (limits, keys) = match &self {
+            Self::InPlace(InPlace { cost, limits, key, .. }) => {
+                let key = Key { bytes: KeyBytes::from_slice(key.bytes()), cost: *cost };
+                (vec![(*limits).clone()], vec![key])
             }
-            Self::Few(Few { decided_by, cost, limits, key, .. }) => {
-                (vec![(*limits).clone()], vec![Key { bytes: key.bytes(), cost: *cost }], *decided_by)
-            }
-            Self::Any(any) => {
-                let limits = (0..any.owned.keys.len()).map(|key| any.limits(key).clone());
-                (limits.collect(), any.owned.keys.clone(), any.owned.decided_by)
+            Self::Boxed(boxed) => {
+                let limits = (0..boxed.owned.keys.len()).map(|key| boxed.limits(key).clone());
+                (limits.collect(), boxed.owned.keys.clone())
             }
         };
         let owned = Owned { namespace, limits, keys, decided_by, verdicts };
-        Parts::Any(Any { namespace: "", limits: Vec::new(), owned: Heap::new(owned) })
+        Parts::Boxed(Boxed { namespace: "", limits: Vec::new(), owned: Heap::new(owned) })
     }
 
+    /// The number of limits.
     #[inline]
-    pub(super) fn verdicts(&self) -> &[Verdict] {
+    pub(super) fn count(&self) -> usize {
         match self {
-            Self::One(one) => std::slice::from_ref(&one.verdict),
-            Self::Few(few) => &few.verdicts[..few.limits.len()],
-            Self::Any(any) => &any.owned.verdicts,
+            Self::InPlace(parts) => parts.limits.len(),
+            Self::Boxed(parts) => parts.owned.verdicts.len(),
+        }
+    }
+
+    /// The verdicts, one for each limit.
+    #[inline]
+    pub(super) fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        (0..self.count()).map(|index| self.verdict(index))
+    }
+
+    /// The verdict at this index.
+    #[inline]
+    pub(super) fn verdict(&self, index: usize) -> &Verdict {
+        match self {
+            Self::InPlace(InPlace { others: Some(others), .. }) if index > 0 => &others[index - 1],
+            Self::InPlace(InPlace { first, .. }) => first,
+            Self::Boxed(parts) => &parts.owned.verdicts[index],
         }
     }
 
     /// Replaces a verdict, and determines again which one decides.
     pub(super) fn set_verdict(&mut self, index: usize, verdict: Verdict) {
-        if let Some(place) = self.verdict_mut(index) {
-            *place = verdict;
-        }
         match self {
-            Self::One(_) => {}
-            Self::Few(few) => few.decided_by = decisive(&few.verdicts[..few.limits.len()]),
-            Self::Any(any) => any.owned.decided_by = decisive(&any.owned.verdicts),
+            Self::InPlace(InPlace { others: Some(others), .. }) if index > 0 => others[index - 1] = verdict,
+            Self::InPlace(InPlace { first, .. }) => *first = verdict,
+            Self::Boxed(parts) => parts.owned.verdicts[index] = verdict,
         }
-    }
-
-    pub(super) fn verdict_mut(&mut self, index: usize) -> Option<&mut Verdict> {
+        let decided_by = decisive(self.verdicts());
         match self {
-            Self::One(one) => (index == 0).then_some(&mut one.verdict),
-            Self::Few(few) => few.verdicts[..few.limits.len()].get_mut(index),
-            Self::Any(any) => any.owned.verdicts.get_mut(index),
+            Self::InPlace(parts) => parts.decided_by = decided_by,
+            Self::Boxed(parts) => parts.owned.decided_by = decided_by,
         }
     }
 
     #[inline]
     pub(super) fn decided_by(&self) -> usize {
         match self {
-            Self::One(_) => 0,
-            Self::Few(few) => few.decided_by,
-            Self::Any(any) => any.owned.decided_by,
+            Self::InPlace(parts) => parts.decided_by,
+            Self::Boxed(parts) => parts.owned.decided_by,
         }
     }
 
     pub(super) fn namespace(&self) -> &str {
         match self {
-            Self::One(one) => one.namespace,
-            Self::Few(few) => few.namespace,
-            Self::Any(any) => any.owned.namespace.as_deref().unwrap_or(any.namespace),
+            Self::InPlace(parts) => parts.namespace,
+            Self::Boxed(parts) => parts.owned.namespace.as_deref().unwrap_or(parts.namespace),
         }
     }
 
@@ -219,32 +184,62 @@ impl<'l> Parts<'l> {
     #[inline]
     pub(super) fn claimed(&self, index: usize) -> Claimed<'_> {
         match self {
-            Self::One(one) => Claimed { key_index: 0, cost: one.cost, limit: one.limit },
-            Self::Few(few) => Claimed { key_index: 0, cost: few.cost, limit: &few.limits[index] },
-            Self::Any(any) => any.claimed(index),
+            Self::InPlace(parts) => Claimed { key_index: 0, cost: parts.cost, limit: &parts.limits[index] },
+            Self::Boxed(parts) => parts.claimed(index),
         }
     }
 
     /// The largest cost of a key.
     pub(super) fn cost(&self) -> u64 {
         match self {
-            Self::One(one) => one.cost,
-            Self::Few(few) => few.cost,
-            Self::Any(any) => any.owned.keys.iter().map(|key| key.cost).max().unwrap_or(0),
+            Self::InPlace(parts) => parts.cost,
+            Self::Boxed(parts) => parts.owned.keys.iter().map(|key| key.cost).max().unwrap_or(0),
         }
     }
 
     /// The bytes of each key. They are empty if the decision was not charged.
-    pub(super) fn keys(&self) -> SmallVec<[KeyBytes; 1]> {
+    pub(super) fn keys(&self) -> ChargedKeys {
         match self {
-            Self::One(one) => [one.key.bytes()].into(),
-            Self::Few(few) => [few.key.bytes()].into(),
-            Self::Any(any) => any.owned.keys.iter().map(|key| key.bytes.clone()).collect(),
+            Self::InPlace(parts) => [KeyBytes::from_slice(parts.key.bytes())].into(),
+            Self::Boxed(parts) => parts.owned.keys.iter().map(|key| key.bytes.clone()).collect(),
         }
     }
 }
 
-impl Any<'_> {
+impl<'l> InPlace<'l> {
+    /// `None` if there are too many limits, or if there is not one verdict for each.
+    #[inline]
+    pub(crate) fn new(
+        namespace: &'l str,
+        key: ShortKey,
+        cost: u64,
+        limits: &'l Limits,
+        verdicts: &[Verdict],
+    ) -> Option<Self> {
+        let (first, rest) = verdicts.split_first().filter(|_| verdicts.len() == limits.len())?;
+        let (mut first, mut others) = (*first, [*first; MOST_LIMITS - 1]);
+        let rest_of_them = others.get_mut(..rest.len())?;
+        rest_of_them.copy_from_slice(rest);
+        show_bans(limits.iter(), std::iter::once(&mut first).chain(&mut *rest_of_them));
+        let decided_by = decisive(std::iter::once(&first).chain(&*rest_of_them));
+        let others = (!rest.is_empty()).then_some(others);
+        Some(Self { first, others, decided_by, cost, limits, namespace, key })
+    }
+
+    /// Under one limit, which is no ban.
+    #[inline(always)]
+    pub(crate) fn one(
+        namespace: &'l str,
+        key: ShortKey,
+        cost: u64,
+        limits: &'l Limits,
+        verdict: Verdict,
+    ) -> Self {
+        Self { first: verdict, others: None, decided_by: 0, cost, limits, namespace, key }
+    }
+}
+
+impl Boxed<'_> {
     /// The limits of the key at this index.
     fn limits(&self, key: usize) -> &Limits {
         self.limits.get(key).copied().unwrap_or_else(|| &self.owned.limits[key])
@@ -261,7 +256,10 @@ impl Any<'_> {
 }
 
 /// Changes the verdicts of bans to what a decision shows.
-fn show_bans<'l>(limits: impl Iterator<Item = &'l Limit>, verdicts: &mut [Verdict]) {
+fn show_bans<'l, 'v>(
+    limits: impl Iterator<Item = &'l Limit>,
+    verdicts: impl IntoIterator<Item = &'v mut Verdict>,
+) {
     for (limit, verdict) in limits.zip(verdicts) {
         if limit.is_ban() {
             *verdict = Ban::shown(verdict);
@@ -270,13 +268,13 @@ fn show_bans<'l>(limits: impl Iterator<Item = &'l Limit>, verdicts: &mut [Verdic
 }
 
 /// The index of the verdict that decided.
-fn decisive(verdicts: &[Verdict]) -> usize {
+fn decisive<'v>(verdicts: impl IntoIterator<Item = &'v Verdict>) -> usize {
     let rank = |verdict: &Verdict| {
         // Refusals come first: those that never fit, then those with the longest wait. Then the least remaining decides,
         // and at last the order of the limits.
         let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
         (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
     };
-    let first = verdicts.iter().enumerate().min_by_key(|(_, verdict)| rank(verdict));
+    let first = verdicts.into_iter().enumerate().min_by_key(|(_, verdict)| rank(verdict));
     first.map_or(0, |(place, _)| place)
 }

@@ -24,7 +24,7 @@ impl Decision<'_> {
     pub(super) fn list(&self, keys: &ChargedKeys) -> Arc<Taken> {
         let begun = || {
             let mut charges = Charges::new();
-            for (limit, verdict) in self.parts.verdicts().iter().enumerate() {
+            for (limit, verdict) in self.parts.verdicts().enumerate() {
                 let Some((cost, meter)) = self.charged_at(limit, keys) else { continue };
                 let units = counted(cost, meter);
                 for (units, receipt) in [(cost - units, None), (units, Some(verdict.receipt))] {

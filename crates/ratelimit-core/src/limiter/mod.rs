@@ -4,7 +4,7 @@ mod acquire;
 mod ban;
 mod error;
 mod now;
-mod only;
+mod one_claim;
 mod partial;
 #[cfg(feature = "tokio")]
 mod permit;
@@ -23,9 +23,9 @@ pub use request::Request;
 use request::Simple;
 use waiters::Waiters;
 
-use crate::decision::{Parts, ShortKey};
+use crate::decision::{InPlace, Parts, ShortKey};
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, LimitError, Limits, Mode,
+    Answer, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, LimitError, Limits, Mode,
     StoreError, SystemClock, Timestamp,
 };
 
@@ -261,16 +261,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         now: Timestamp,
         mode: Mode,
     ) -> Result<Decision<'l>, CheckError> {
-        let answer = if let Some((id, cost, meter)) = request.only_claim(&self.namespace, &self.limits) {
-            let claim = [Claim { id, cost, meter: *meter }];
-            self.store.claim(request.slice(&claim, &self.limits, now, mode)?).await?
-        } else {
-            let at_now = request.at(now, &self.limits);
-            let request = at_now.as_ref().unwrap_or(request);
-            let claims = request.claims(&self.namespace, &self.limits);
-            let answer = self.store.claim(request.slice(&claims, &self.limits, now, mode)?).await?;
-            return Ok(self.decision(request, answer)?);
-        };
+        let at_now = request.at(now, &self.limits);
+        let request = at_now.as_ref().unwrap_or(request);
+        let claims = request.claims(&self.namespace, &self.limits);
+        let answer = self.store.claim(request.slice(&claims, &self.limits, now, mode)?).await?;
         Ok(self.decision(request, answer)?)
     }
 
@@ -280,13 +274,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         request: &Request<'_, 'l>,
         answer: Answer,
     ) -> Result<Decision<'l>, StoreError> {
-        let Answer { admitted, charged, now, .. } = answer;
         if let Some(Simple { key, cost, limits }) = request.as_simple()
-            && let Some(key) = ShortKey::of(if charged { key } else { &[] })
+            && let Some(key) = ShortKey::of(if answer.charged { key } else { &[] })
             && let limits = limits.unwrap_or(&self.limits)
-            && let Some(parts) = Parts::few(&self.namespace, key, cost, limits, &answer.verdicts)
+            && let Some(parts) = InPlace::new(&self.namespace, key, cost, limits, &answer.verdicts)
         {
-            return Ok(Decision::of(now, admitted, charged, parts));
+            return Ok(Decision::of(answer.now, answer.admitted, answer.charged, Parts::InPlace(parts)));
         }
         Decision::new(answer, &self.namespace, request.keys(&self.limits))
     }

@@ -204,8 +204,8 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Result<Decision<'l>, CheckError> {
         let now = self.clock.now();
         let request = match request.into_simple() {
-            Ok(simple) => match self.only_claim(simple) {
-                Some(only) => return self.decide_only_now(only, now, mode),
+            Ok(simple) => match self.one_claim(simple) {
+                Some(claim) => return self.decide_one_now(claim, now, mode),
                 None => simple.into(),
             },
             Err(request) => request,

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decision::AskedKey;
 use crate::limit::Ban;
-use crate::{Algorithm, Claim, Claims, Limit, LimitError, Limits, Meter, MeterId, Mode, Timestamp};
+use crate::{Algorithm, Claim, Claims, Limit, LimitError, Limits, MeterId, Mode, Timestamp};
 
 /// What to check: a key, its cost, and the limits if they depend on the request.
 ///
@@ -73,22 +73,14 @@ impl<'k, 'l> Request<'k, 'l> {
     /// cost.
     #[must_use]
     #[inline]
-    pub fn cost(self, units: u64) -> Self {
-        match self.into_simple() {
-            Ok(simple) => Simple { cost: units, ..simple }.into(),
-            Err(request) => request.cost_each(units),
-        }
+    pub fn cost(mut self, units: u64) -> Self {
+        self.parts_mut().iter_mut().for_each(|part| part.cost = units);
+        self
     }
 
     /// Lowers each cost to at most this many units.
     pub(super) fn cost_at_most(mut self, units: u64) -> Self {
         self.parts_mut().iter_mut().for_each(|part| part.cost = part.cost.min(units));
-        self
-    }
-
-    #[inline(never)]
-    fn cost_each(mut self, units: u64) -> Self {
-        self.parts_mut().iter_mut().for_each(|part| part.cost = units);
         self
     }
 
@@ -109,17 +101,9 @@ impl<'k, 'l> Request<'k, 'l> {
     /// # }
     /// ```
     #[must_use]
-    #[inline(always)]
-    pub fn limits(self, limits: impl Into<Cow<'l, Limits>>) -> Self {
-        match (self.into_simple(), limits.into()) {
-            (Ok(simple), Cow::Borrowed(limits)) => Simple { limits: Some(limits), ..simple }.into(),
-            (Ok(simple), limits) => Self::from(simple).keep(&limits),
-            (Err(request), limits) => request.keep(&limits),
-        }
-    }
-
-    #[inline(never)]
-    fn keep(mut self, limits: &Cow<'l, Limits>) -> Self {
+    #[inline]
+    pub fn limits(mut self, limits: impl Into<Cow<'l, Limits>>) -> Self {
+        let limits = limits.into();
         self.parts_mut().iter_mut().for_each(|part| part.limits = Some(limits.clone()));
         self
     }
@@ -154,7 +138,7 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
+    /// Returns a request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
         self.as_simple().ok_or(self)
@@ -170,20 +154,6 @@ impl<'k, 'l> Request<'k, 'l> {
             }
             _ => None,
         }
-    }
-
-    /// The meter's name, the cost and the meter of the request's only claim; `None` if there are several, or if the
-    /// meter depends on the key.
-    #[inline]
-    pub(super) fn only_claim<'s>(
-        &'s self,
-        namespace: &'s str,
-        own: &'s Limits,
-    ) -> Option<(MeterId<'s>, u64, &'s Meter)> {
-        let Parts::One(part) = &self.parts else { return None };
-        let [limit] = &**part.limits(own) else { return None };
-        let id = MeterId { namespace, scope: limit.scope(), key: part.key };
-        Some((id, part.cost, limit.common_meter()?))
     }
 
     /// This request with its limits as they are at `now`, if any of them depends on the time. `own` are the limiter's.
@@ -292,17 +262,6 @@ pub(super) struct Simple<'k, 'l> {
     pub(super) key: &'k [u8],
     pub(super) cost: u64,
     pub(super) limits: Option<&'l Limits>,
-}
-
-impl<'l> Simple<'_, 'l> {
-    /// The limit and its meter, if there is only one limit and the meter does not depend on the key.
-    #[inline]
-    pub(super) fn only_limit(&self, own: &'l Limits) -> Option<(&'l Limit, &'l Meter)> {
-        match &**self.limits.unwrap_or(own) {
-            [limit] => Some((limit, limit.common_meter()?)),
-            _ => None,
-        }
-    }
 }
 
 impl<'k, 'l> From<Simple<'k, 'l>> for Request<'k, 'l> {
