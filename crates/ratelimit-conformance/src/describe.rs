@@ -64,8 +64,8 @@ pub(crate) fn differences(expected: &Answer, found: &Answer, names: &[String]) -
 /// The figures that differ.
 fn unequal(expected: &[(&'static str, String)], found: &[(&'static str, String)]) -> String {
     let pairs = expected.iter().zip(found).filter(|(one, other)| one != other);
-    let told = pairs.map(|((name, one), (_, other))| format!("{name}: expected {one}, found {other}"));
-    told.collect::<Vec<_>>().join("; ")
+    let reported = pairs.map(|((name, one), (_, other))| format!("{name}: expected {one}, found {other}"));
+    reported.collect::<Vec<_>>().join("; ")
 }
 
 fn fields(verdict: &Verdict) -> [(&'static str, String); 7] {

@@ -46,8 +46,8 @@ impl Failure {
 
     /// Says what can be done if a call of a storm exceeded the store's own time limit.
     pub(crate) fn in_storm(self, calls: usize) -> Self {
-        let told = self.outcome.reason().unwrap_or_default();
-        if speaks_of_locks(told) {
+        let reported = self.outcome.reason().unwrap_or_default();
+        if speaks_of_locks(reported) {
             return self.followed_by(|| {
                 format!(
                     "\n     {calls} tasks made calls at once, and the store's error speaks of locks: calls wait for each \
@@ -73,8 +73,8 @@ impl Failure {
 }
 
 /// Whether an error of a database says that calls are in each other's way.
-fn speaks_of_locks(told: &str) -> bool {
-    let told = told.to_ascii_lowercase();
+fn speaks_of_locks(reported: &str) -> bool {
+    let reported = reported.to_ascii_lowercase();
     [
         "deadlock",
         "lock wait",
@@ -86,7 +86,7 @@ fn speaks_of_locks(told: &str) -> bool {
         "record has changed",
     ]
     .iter()
-    .any(|word| told.contains(word))
+    .any(|word| reported.contains(word))
 }
 
 impl From<Outcome> for Failure {
@@ -114,16 +114,16 @@ fn of_store<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e StoreError> {
 
 /// The message of an error, followed by those of its sources that it does not contain.
 pub(crate) fn with_sources(error: &dyn Error) -> String {
-    let mut told = error.to_string();
+    let mut reported = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
         let source_told = source.to_string();
-        if !told.contains(&source_told) {
-            told = format!("{told}: {source_told}");
+        if !reported.contains(&source_told) {
+            reported = format!("{reported}: {source_told}");
         }
         next = source.source();
     }
-    told
+    reported
 }
 
 /// The message of a panic.
@@ -149,11 +149,11 @@ pub(crate) fn unequal(expected: &dyn Debug, found: &dyn Debug) -> String {
         return whole;
     }
     let pairs = lines.into_iter().zip(others).filter(|(line, other)| line != other);
-    let told = pairs.map(|(line, other)| {
+    let reported = pairs.map(|(line, other)| {
         let [line, other] = [line, other].map(|line| line.trim().trim_end_matches(','));
         format!("expected {line}, found {other}")
     });
-    told.collect::<Vec<_>>().join("; ")
+    reported.collect::<Vec<_>>().join("; ")
 }
 
 /// Fails the case with a message unless the condition holds.
@@ -192,11 +192,11 @@ mod tests {
     #[test]
     fn a_longer_time_limit_is_no_advice_against_deadlocks() {
         let error = |message| StoreError::new("model", ErrorKind::Timeout, message);
-        let told = |message| {
+        let reported = |message| {
             Failure::from(error(message)).in_storm(8).outcome.reason().unwrap_or_default().to_owned()
         };
-        assert!(told("no answer within 2s").contains("raise the store's time limit"));
-        let of_locks = told("no answer within 2s: Deadlock found when trying to get lock");
+        assert!(reported("no answer within 2s").contains("raise the store's time limit"));
+        let of_locks = reported("no answer within 2s: Deadlock found when trying to get lock");
         assert!(of_locks.contains("speaks of locks") && !of_locks.contains("raise"), "{of_locks}");
     }
 

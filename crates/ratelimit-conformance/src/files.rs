@@ -98,11 +98,11 @@ impl Output {
     /// Writes a temporary file first, so the file is complete whenever the run is killed.
     fn replace(&self, report: &Report) -> Result<(), BoxError> {
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let mut beside = path.clone().into_os_string();
-        beside.push(".part");
-        let mut file = BufWriter::new(File::create(&beside)?);
+        let mut mirrored = path.clone().into_os_string();
+        mirrored.push(".part");
+        let mut file = BufWriter::new(File::create(&mirrored)?);
         (self.format)(report, &mut file)?;
         file.flush()?;
-        Ok(fs::rename(&beside, &path)?)
+        Ok(fs::rename(&mirrored, &path)?)
     }
 }

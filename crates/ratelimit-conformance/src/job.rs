@@ -29,7 +29,7 @@ impl Job {
         let control = self.control.filter(|_| self.case.runs_alone());
         let reconnects = self.subject.reconnects();
         let bench = Bench { space, control, reconnects, store, suite, journal: journal.clone(), seed };
-        self.case.run(bench).await.map_err(|failure| failure.followed_by(|| journal.told()))
+        self.case.run(bench).await.map_err(|failure| failure.followed_by(|| journal.reported()))
     }
 }
 

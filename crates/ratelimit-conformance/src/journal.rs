@@ -68,7 +68,7 @@ struct Part {
 
 impl Journal {
     /// The steps on the meters of the last step, as text. Empty if there are none.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn reported(&self) -> String {
         let steps = self.steps();
         let Some(last) = steps.last.back() else { return String::new() };
         let is_on = |part: &Part| last.parts.iter().any(|other| other.name == part.name);

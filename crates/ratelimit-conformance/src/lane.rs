@@ -80,7 +80,7 @@ impl Lane {
             let outcome = match tokio::spawn(case).await {
                 Ok(Ok(())) => Outcome::Passed,
                 Ok(Err(failure)) => failure.into_outcome(),
-                Err(error) => Outcome::Failed(panic_message(error) + &journal.told()),
+                Err(error) => Outcome::Failed(panic_message(error) + &journal.reported()),
             };
             // The receiver is gone if the case has exceeded its limit.
             let _ = ends.send((ticket, outcome));

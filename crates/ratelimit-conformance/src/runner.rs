@@ -239,12 +239,12 @@ impl Run<'_> {
             let running = late.take();
             // Read first: an abandoned call is one that was dropped by the caller.
             let texts =
-                running.as_ref().map(|running| (running.journal.unanswered(), running.journal.told()));
+                running.as_ref().map(|running| (running.journal.unanswered(), running.journal.reported()));
             late.abandon();
-            if let Some((running, (waiting, told))) = running.zip(texts) {
+            if let Some((running, (waiting, reported))) = running.zip(texts) {
                 *self.hung.entry(running.job.subject.name().to_owned()).or_default() += 1;
                 let outcome =
-                    Outcome::Failed(format!("hung: no end after {:?}, {waiting}{told}", running.limit));
+                    Outcome::Failed(format!("hung: no end after {:?}, {waiting}{reported}", running.limit));
                 self.finish(lane, running, outcome);
             }
         }

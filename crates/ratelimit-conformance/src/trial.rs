@@ -26,7 +26,7 @@ impl Trial {
     /// The key `k` under these limits, at [`START`].
     pub(crate) fn new(bench: &Bench, limits: impl Into<Limits>) -> Self {
         let (store, journal) = (bench.store.clone(), bench.journal.clone());
-        let limiter = told(&store, &journal, limits.into(), ManualClock::at(START));
+        let limiter = reported(&store, &journal, limits.into(), ManualClock::at(START));
         Self { limiter, key: b"k".to_vec(), store, journal }
     }
 
@@ -38,14 +38,14 @@ impl Trial {
     /// The same key and clock under other limits.
     pub(crate) fn under(&self, limits: impl Into<Limits>) -> Self {
         let clock = self.limiter.clock().clone();
-        let limiter = told(&self.store, &self.journal, limits.into(), clock);
+        let limiter = reported(&self.store, &self.journal, limits.into(), clock);
         Self { limiter, ..self.clone() }
     }
 
     /// The same key, limits and clock on another handle.
     pub(crate) fn on(&self, store: Handle) -> Self {
         let (limits, clock) = (self.limiter.limits().clone(), self.limiter.clock().clone());
-        Self { limiter: told(&store, &self.journal, limits, clock), store, ..self.clone() }
+        Self { limiter: reported(&store, &self.journal, limits, clock), store, ..self.clone() }
     }
 
     /// A request for this key.
@@ -108,11 +108,11 @@ impl Trial {
 
     /// Checks that exactly this number of units is left, by a peek and by requesting one more.
     pub(crate) async fn expect_left(&self, units: u64) -> CaseResult {
-        ensure_eq!(self.left().await?, units, "units left of {}", self.told());
+        ensure_eq!(self.left().await?, units, "units left of {}", self.reported());
         let more = self.limiter.would_allow(self.request(units + 1)).await?;
-        ensure!(!more.allowed(), "{} units of {} would be admitted: {more:?}", units + 1, self.told());
+        ensure!(!more.allowed(), "{} units of {} would be admitted: {more:?}", units + 1, self.reported());
         let all = self.limiter.would_allow(self.request(units)).await?;
-        ensure!(all.allowed(), "{units} units of {} would be refused: {all:?}", self.told());
+        ensure!(all.allowed(), "{units} units of {} would be refused: {all:?}", self.reported());
         Ok(())
     }
 
@@ -133,11 +133,11 @@ impl Trial {
     }
 
     fn unexpected(&self, what: &str, cost: u64, decision: &Decision<'_>) -> Failure {
-        Failure::new(format!("a cost of {cost} of {} was {what}: {decision:?}", self.told()))
+        Failure::new(format!("a cost of {cost} of {} was {what}: {decision:?}", self.reported()))
     }
 
     /// The limits, the key and the time.
-    fn told(&self) -> String {
+    fn reported(&self) -> String {
         let limits: Vec<String> = self.limiter.limits().iter().map(|limit| format!("`{limit}`")).collect();
         format!(
             "{} on key {} at {}",
@@ -149,7 +149,7 @@ impl Trial {
 }
 
 /// A limiter whose limits the journal knows.
-fn told(
+fn reported(
     store: &Handle,
     journal: &Arc<Journal>,
     limits: Limits,

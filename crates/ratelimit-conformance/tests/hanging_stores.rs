@@ -137,12 +137,12 @@ fn spins() -> Hanging {
 fn run(subject: Hanging, filters: &[&str], most: Duration) -> Report {
     let suite = Suite::default().filters(filters.iter().copied()).case_limit(LIMIT);
     let total = suite.cases().len();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, reported) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         tell.send(runtime.block_on(suite.run(&[Arc::new(subject)])))
     });
-    let report = told.recv_timeout(most).expect("the run ends in its time");
+    let report = reported.recv_timeout(most).expect("the run ends in its time");
     assert_eq!(report.cases.len(), total);
     report
 }

@@ -110,10 +110,10 @@ fn limiter(seed: u64) -> Arc<Limiter> {
 }
 
 /// What a caller was told, if it did not give up.
-type Told = Option<Result<bool, CheckError>>;
+type Reported = Option<Result<bool, CheckError>>;
 
 /// One history. Returns what each caller was told.
-async fn history(seed: u64) -> Vec<Told> {
+async fn history(seed: u64) -> Vec<Reported> {
     let mut random = Random::new(seed ^ 0x9e37_79b9_7f4a_7c15);
     let limiter = limiter(seed);
     let mut callers = Vec::new();
@@ -129,11 +129,11 @@ async fn history(seed: u64) -> Vec<Told> {
             tokio::task::yield_now().await;
         }
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (number, caller) in (0..100_u32).zip(callers) {
         let waited = tokio::time::timeout(Duration::from_secs(20), caller).await;
         let ended = waited.unwrap_or_else(|_| panic!("seed {seed}: caller {number} was never told anything"));
-        told.push(ended.ok());
+        reported.push(ended.ok());
     }
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
@@ -143,9 +143,9 @@ async fn history(seed: u64) -> Vec<Told> {
     assert!(slow.most_in_progress.load(Ordering::SeqCst) <= TRIPS, "seed {seed}: too many round trips");
     let sent = slow.sent.lock().unwrap().clone();
     assert!(sent.values().all(|times| *times == 1), "seed {seed}: a claim was sent twice");
-    for (number, told) in (0..100_u32).zip(&told) {
+    for (number, reported) in (0..100_u32).zip(&reported) {
         let was_sent = sent.contains_key(&number.to_be_bytes()[..]);
-        match told {
+        match reported {
             Some(Ok(admitted)) => assert!(was_sent && *admitted, "seed {seed}: caller {number}"),
             Some(Err(CheckError::Store(error))) => {
                 let may_be = error.applied() != Applied::No;
@@ -156,7 +156,7 @@ async fn history(seed: u64) -> Vec<Told> {
             None => {}
         }
     }
-    told
+    reported
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn random_histories_lose_no_claim_and_leak_no_round_trip() {
         }
     }));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let told: Vec<Told> = (1..=300).flat_map(|seed| runtime.block_on(history(seed))).collect();
+    let reported: Vec<Reported> = (1..=300).flat_map(|seed| runtime.block_on(history(seed))).collect();
     // The histories contain what they are about.
-    let count = |is_it: fn(&Told) -> bool| told.iter().filter(|told| is_it(told)).count();
-    assert!(count(|told| matches!(told, Some(Ok(_)))) > 10_000);
-    assert!(count(|told| matches!(told, Some(Err(_)))) > 500);
+    let count = |is_it: fn(&Reported) -> bool| reported.iter().filter(|reported| is_it(reported)).count();
+    assert!(count(|reported| matches!(reported, Some(Ok(_)))) > 10_000);
+    assert!(count(|reported| matches!(reported, Some(Err(_)))) > 500);
     assert!(count(Option::is_none) > 1_000);
 }

@@ -70,13 +70,13 @@ async fn in_a_batch_a_request_that_never_fits_charges_nothing() {
     let limiter = limiter("10/min; 7/h log");
     let requests = [Request::new("a").cost(2), Request::new("a").cost(9), Request::new("a").cost(3)];
     let many = limiter.check_many(&requests).await;
-    let told: Vec<_> = many
+    let reported: Vec<_> = many
         .iter()
         .map(|decision| decision.as_ref().unwrap())
         .map(|decision| (decision.allowed(), decision.remaining(), decision.retry_after()))
         .collect();
     let at_once = Some(Duration::ZERO);
-    assert_eq!(told, [(true, 5, at_once), (false, 5, None), (true, 2, at_once)]);
+    assert_eq!(reported, [(true, 5, at_once), (false, 5, None), (true, 2, at_once)]);
     assert_eq!(left(&limiter, "a").await, [5, 2]);
 }
 

@@ -337,7 +337,7 @@ async fn retry_after_suffices_and_a_nanosecond_less_does_not() {
 }
 
 /// What each limit says: whether it admits, what is left, and when to ask again.
-async fn told(limiter: &Limiter) -> Vec<(bool, u64, Option<Duration>)> {
+async fn reported(limiter: &Limiter) -> Vec<(bool, u64, Option<Duration>)> {
     let decision = limiter.check("k").await.unwrap();
     decision.each().map(|limit| (limit.allowed(), limit.remaining(), limit.retry_after())).collect()
 }
@@ -348,9 +348,9 @@ async fn a_key_that_is_refused_too_often_is_banned_for_longer_each_time() {
     let now = Some(Duration::ZERO);
     for minutes in [1, 3, 5, 5] {
         let ban = minutes * 60 * SECOND;
-        assert_eq!(told(&limiter).await, [(true, 0, now), (true, MAX_UNITS, now)]);
-        assert_eq!(told(&limiter).await[1], (true, MAX_UNITS, now), "the first refusal");
-        assert_eq!(told(&limiter).await[1], (false, 0, Some(ban)), "the second");
+        assert_eq!(reported(&limiter).await, [(true, 0, now), (true, MAX_UNITS, now)]);
+        assert_eq!(reported(&limiter).await[1], (true, MAX_UNITS, now), "the first refusal");
+        assert_eq!(reported(&limiter).await[1], (false, 0, Some(ban)), "the second");
         clock.advance(ban - Duration::from_nanos(1));
         let refused = limiter.check("k").await.unwrap();
         let (status, left) = (refused.decided_by(), Duration::from_nanos(1));
@@ -358,7 +358,7 @@ async fn a_key_that_is_refused_too_often_is_banned_for_longer_each_time() {
         clock.advance(left);
     }
     let (alone, _) = self::limiter(&["ban 1min after 2 in 1h"]);
-    assert_eq!(told(&alone).await, [(true, MAX_UNITS, now)], "alone it has nothing to count");
+    assert_eq!(reported(&alone).await, [(true, MAX_UNITS, now)], "alone it has nothing to count");
 }
 
 /// A clock that goes on by a millisecond whenever it is read.
@@ -400,7 +400,7 @@ async fn refusals_during_a_ban_do_not_count_towards_another_ban() {
     let bans = async |requests: usize| {
         let mut bans = Vec::new();
         for _ in 0..requests {
-            bans = told(&limiter).await[1..].iter().map(|(allowed, ..)| !allowed).collect();
+            bans = reported(&limiter).await[1..].iter().map(|(allowed, ..)| !allowed).collect();
         }
         bans
     };
@@ -417,14 +417,14 @@ async fn a_check_counts_in_the_window_that_its_limit_has_now() {
     let window = |text: &str| text.parse::<Limit>().unwrap().meter_for(b"k");
     let Meter::Window(staggered) = window("1/d fixed staggered") else { panic!("a window") };
     let (limiter, clock) = limiter(&["1/d fixed", "1/d fixed staggered"]);
-    told(&limiter).await;
-    let waits: Vec<_> = told(&limiter).await.into_iter().map(|(.., wait)| wait.unwrap()).collect();
+    reported(&limiter).await;
+    let waits: Vec<_> = reported(&limiter).await.into_iter().map(|(.., wait)| wait.unwrap()).collect();
     let left = staggered.segment() - staggered.place(clock.now()).1;
     assert_eq!(waits, [16 * 3_600 * SECOND, Duration::from_nanos(left)]);
     if cfg!(feature = "calendar") {
         let (limiter, _) = self::limiter(&["1/month"]);
-        told(&limiter).await;
-        assert_eq!(told(&limiter).await, [(false, 0, Some((31 * 86_400 - begun) * SECOND))]);
+        reported(&limiter).await;
+        assert_eq!(reported(&limiter).await, [(false, 0, Some((31 * 86_400 - begun) * SECOND))]);
     }
 }
 

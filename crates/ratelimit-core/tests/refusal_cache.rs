@@ -220,9 +220,10 @@ fn a_slice_sees_changes_by_earlier_slices_of_its_batch() {
         assert!(limiter.check(two()).await.unwrap().allowed() && twin.check(two()).await.unwrap().allowed());
         assert!(!limiter.check(two()).await.unwrap().allowed());
         let batch = [two(), Request::new("k"), two(), Request::new("new")];
-        let told: Vec<_> = limiter.check_many(batch.iter()).await.into_iter().map(Result::unwrap).collect();
+        let reported: Vec<_> =
+            limiter.check_many(batch.iter()).await.into_iter().map(Result::unwrap).collect();
         let true_ones: Vec<_> = twin.check_many(batch.iter()).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(told, true_ones);
+        assert_eq!(reported, true_ones);
     });
 }
 

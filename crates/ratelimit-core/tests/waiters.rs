@@ -130,7 +130,7 @@ async fn who_gives_up_or_is_too_late_leaves_the_place_to_the_next() {
     limiter.clock().advance(Duration::from_secs(1));
     settle().await;
     let outcome: Outcome = late.await.unwrap();
-    assert!(matches!(&outcome, Err(AcquireError::Deadline(told)) if !told.allowed()), "{outcome:?}");
+    assert!(matches!(&outcome, Err(AcquireError::Deadline(reported)) if !reported.allowed()), "{outcome:?}");
     first.abort();
     settle().await;
     admitted.release_oldest(&limiter).await;

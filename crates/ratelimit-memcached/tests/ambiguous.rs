@@ -144,8 +144,8 @@ async fn unanswered_claims_are_neither_repeated_nor_undone() {
             proxy.armed.store(true, Ordering::SeqCst);
             let claimed = limiter.check(Request::new("k").cost(10)).await;
             let Err(CheckError::Store(error)) = claimed else { panic!("{claimed:?}") };
-            let told = (error.kind(), error.applied());
-            assert_eq!(told, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
+            let reported = (error.kind(), error.applied());
+            assert_eq!(reported, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
             assert_eq!(used(&server, limit).await, round * 10, "{limit}");
         }
     }
@@ -161,14 +161,14 @@ async fn a_proxy_without_its_server_may_have_executed_the_command() {
     let limiter = limiter(&proxy.store().await, "9 at once");
     let held = limiter.check("k").await.unwrap();
     assert!(limiter.check("k").await.unwrap().allowed());
-    let told = |error: &StoreError| (error.kind(), error.applied(), error.is_retryable());
+    let reported = |error: &StoreError| (error.kind(), error.applied(), error.is_retryable());
     proxy.armed.store(true, Ordering::SeqCst);
     let error = limiter.release(&held).await.unwrap_err();
-    assert_eq!(told(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
+    assert_eq!(reported(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
     assert_eq!(used(&server, "9 at once").await, 1);
     proxy.armed.store(true, Ordering::SeqCst);
     let Err(CheckError::Store(error)) = limiter.check("k").await else { panic!("it has an answer") };
-    assert_eq!(told(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
+    assert_eq!(reported(&error), (ErrorKind::Unreachable, Applied::Unknown, true), "{error}");
     assert!(error.to_string().contains("backend failure"), "{error}");
     assert_eq!(used(&server, "9 at once").await, 2);
 }

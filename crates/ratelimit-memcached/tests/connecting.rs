@@ -26,11 +26,11 @@ async fn failures(config: MemcachedConfig) -> [StoreError; 2] {
 }
 
 /// The errors have this kind, contain all of these texts, and contain no secrets.
-fn expect(failures: &[StoreError], kind: ErrorKind, told: &[&str]) {
+fn expect(failures: &[StoreError], kind: ErrorKind, reported: &[&str]) {
     for error in failures {
         let text = format!("{error} {error:?}");
         assert_eq!(error.kind(), kind, "{text}");
-        assert!(told.iter().all(|told| text.contains(told)), "{text}");
+        assert!(reported.iter().all(|reported| text.contains(reported)), "{text}");
         assert!(!text.contains("secret") && !text.contains("a,b:c") && !text.contains("user:7"), "{text}");
         assert!(error.address().is_some_and(|address| !address.contains('@')), "{text}");
     }
@@ -69,10 +69,10 @@ fn stores_count_over_a_unix_socket() {
 #[tokio::test]
 async fn a_refused_log_in_is_denied() {
     let server = Server::start_as(ways::log_in()).await;
-    let told = ["refuses the log-in", "`user` and `password`", "nothing was charged"];
+    let reported = ["refuses the log-in", "`user` and `password`", "nothing was charged"];
     for url in ["alice:secret@", "secret:a,b:c@", "alice@"] {
         let url = format!("memcached://{url}{}", server.address()).replace("a,b:c@", "a%2Cb%3Ac@");
-        expect(&failures(config(&url)).await, ErrorKind::Denied, &told);
+        expect(&failures(config(&url)).await, ErrorKind::Denied, &reported);
     }
     // Too long for the server.
     let long = server.config().user(Some("alice".to_owned())).password(Some("secret".repeat(5_000)));

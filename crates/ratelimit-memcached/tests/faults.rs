@@ -136,17 +136,17 @@ async fn many_calls_to_a_frozen_server_time_out() {
             answers.into_iter().map(|answer| answer.map(Decision::into_owned)).collect::<Vec<_>>()
         })
     });
-    let mut told = [0; 2];
+    let mut reported = [0; 2];
     for asked in asked.collect::<Vec<_>>() {
         let decisions = tokio::time::timeout(NEVER_A_HANG, asked).await.expect("it hangs").unwrap();
         assert_eq!(decisions.len(), 500);
         for decision in decisions {
             let Err(CheckError::Store(error)) = decision else { panic!("it has an answer") };
             assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unreachable), "{error}");
-            told[usize::from(error.applied() == Applied::No)] += 1;
+            reported[usize::from(error.applied() == Applied::No)] += 1;
         }
     }
-    assert!(told[0] > 0 && told[1] > 0, "{told:?}");
+    assert!(reported[0] > 0 && reported[1] > 0, "{reported:?}");
     server.thaw().await;
     answered(&limiter).await;
 }
@@ -185,8 +185,8 @@ async fn foreign_values_are_errors_and_charge_no_other_limit() {
         for _ in 0..3 {
             let error = failure(&both).await;
             assert_eq!((error.kind(), error.applied()), (ErrorKind::Corrupt, Applied::No), "{key}: {error}");
-            let told = (error.store(), error.address(), error.is_retryable());
-            assert_eq!(told, ("memcached", Some(&*server.address()), false), "{error}");
+            let reported = (error.store(), error.address(), error.is_retryable());
+            assert_eq!(reported, ("memcached", Some(&*server.address()), false), "{error}");
             assert!(!error.to_string().contains("rl!"), "{error}");
         }
         let alone = RateLimiter::new(store.clone(), other).with_clock(ManualClock::at(START));
@@ -214,7 +214,7 @@ async fn partially_failed_refunds_may_have_been_applied() {
 /// server would be admitted.
 #[tokio::test]
 async fn servers_that_delete_what_they_cannot_rewrite_are_refused() {
-    for (options, told) in [(["-m", "8", "-M"], "-M"), (["-m", "8", "-I512k"], "max_item_size")] {
+    for (options, reported) in [(["-m", "8", "-M"], "-M"), (["-m", "8", "-I512k"], "max_item_size")] {
         let server = common::Server::start(&options).await;
         let error = MemcachedStore::connect_with(server.config()).await.unwrap_err();
         let limiter = limiter(&MemcachedStore::lazy(server.config()).unwrap(), "5/h");
@@ -222,7 +222,7 @@ async fn servers_that_delete_what_they_cannot_rewrite_are_refused() {
         let Err(CheckError::Store(later)) = checked else { panic!("{checked:?}") };
         for error in [error, later] {
             assert_eq!((error.kind(), error.applied()), (ErrorKind::Misconfigured, Applied::No), "{error}");
-            assert!(error.to_string().contains(told), "{error}");
+            assert!(error.to_string().contains(reported), "{error}");
             assert_eq!(error.address(), Some(&*server.address()));
         }
     }

@@ -146,8 +146,8 @@ async fn logs_live_for_the_longest_of_their_leases() {
                     }
                 }
                 let name = format!("rl!!{}!{key}", limits(&["9 at once"])[0].scope());
-                let told = server.say(&format!("mg {name} t\r\nmn\r\n"), "MN").swap_remove(0);
-                let left: u64 = told.strip_prefix("HD t").expect(&told).trim().parse().unwrap();
+                let reported = server.say(&format!("mg {name} t\r\nmn\r\n"), "MN").swap_remove(0);
+                let left: u64 = reported.strip_prefix("HD t").expect(&reported).trim().parse().unwrap();
                 let least = days * 86_400 - 60;
                 assert!((least..least + 200).contains(&left), "{key}: lives {left} s");
             }

@@ -44,8 +44,12 @@ async fn sorted(limiter: &Limiter, dead: &common::Server, keys: &[String]) -> [V
         let place = match limiter.check(Request::new(key)).await {
             Ok(decision) => usize::from(!decision.allowed()), // none is refused
             Err(CheckError::Store(error)) => {
-                let told = (error.kind(), error.applied(), error.address());
-                assert_eq!(told, (ErrorKind::Unreachable, Applied::No, Some(&*dead.address())), "{error}");
+                let reported = (error.kind(), error.applied(), error.address());
+                assert_eq!(
+                    reported,
+                    (ErrorKind::Unreachable, Applied::No, Some(&*dead.address())),
+                    "{error}"
+                );
                 1
             }
             Err(error) => panic!("{error}"),
@@ -145,8 +149,8 @@ async fn a_reset_of_which_one_server_is_dead_is_applied_on_the_other() {
         servers[0].kill().await;
         let error = limiter.reset(&all).await.unwrap_err();
         let CheckError::Store(error) = error else { panic!("{error}") };
-        let told = (error.kind(), error.applied());
-        assert_eq!(told, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
+        let reported = (error.kind(), error.applied());
+        assert_eq!(reported, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
         let mut alive = 0;
         for key in &keys {
             if let Ok(decision) = limiter.peek(key).await {

@@ -196,26 +196,27 @@ async fn two_processes_never_exceed_the_limit() {
     ];
     for (nth, texts) in kinds.into_iter().enumerate() {
         for (each, most) in [(5, 1), (30, 1), (5, 9), (30, 9)] {
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for round in 0..rounds() {
                 let key = format!("{nth} {each} {most} {round}");
                 let (counts, later) = stage.run(&Task { texts, at: 0, key: &key, each, most }).await;
                 assert!(counts[0] <= 200, "{texts:?}: {counts:?}");
                 // All reservations of refused claims have been given back, and nothing else.
                 assert_eq!(counts[0] + later, 200, "{texts:?}: {counts:?}");
-                told.push(counts);
+                reported.push(counts);
             }
-            report(texts, each, most, &told);
+            report(texts, each, most, &reported);
         }
     }
     assert_eq!(stage.server.stat("evictions"), 0);
 }
 
-fn report(texts: &[&str], each: u64, most: u64, told: &[[u64; 3]]) {
+fn report(texts: &[&str], each: u64, most: u64, reported: &[[u64; 3]]) {
     let fewer = |counts: &[u64; 3]| 200 - counts[0];
-    let (sum, worst) = (told.iter().map(fewer).sum::<u64>(), told.iter().map(fewer).max().unwrap_or(0));
-    let rounds = told.len() as u64;
-    let contended: u64 = told.iter().map(|counts| counts[2]).sum();
+    let (sum, worst) =
+        (reported.iter().map(fewer).sum::<u64>(), reported.iter().map(fewer).max().unwrap_or(0));
+    let rounds = reported.len() as u64;
+    let contended: u64 = reported.iter().map(|counts| counts[2]).sum();
     println!(
         "{texts:?}, {} claims of 1 to {most}: {}.{:02} units fewer than 200, at worst {worst}; {contended} contended",
         64 * each,

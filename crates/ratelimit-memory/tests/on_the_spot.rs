@@ -87,14 +87,14 @@ fn batches_count_refusals_alike() {
     let (waiting, spot) = (limiter(&limits), limiter(&limits));
     let requests = [1, 1, 0].map(|cost| Request::new("k").cost(cost));
     let (one, other) = (at_once(waiting.check_many(&requests)), spot.check_many_now(&requests));
-    let told = |decisions: Vec<Result<Decision<'_>, _>>| {
-        let told = |decision: Result<Decision<'_>, ratelimit_memory::CheckError>| {
+    let reported = |decisions: Vec<Result<Decision<'_>, _>>| {
+        let reported = |decision: Result<Decision<'_>, ratelimit_memory::CheckError>| {
             let decision = decision.unwrap();
             (decision.allowed(), decision.retry_after(), decision.decided_by().index())
         };
-        decisions.into_iter().map(told).collect::<Vec<_>>()
+        decisions.into_iter().map(reported).collect::<Vec<_>>()
     };
-    let (one, other) = (told(one), told(other));
+    let (one, other) = (reported(one), reported(other));
     assert_eq!(
         (one.iter().map(|(allowed, ..)| *allowed).collect::<Vec<_>>(), &one),
         (vec![true, false, true], &other)

@@ -227,9 +227,9 @@ async fn charged_on_the_fast_path(
         if alone {
             both.claim(charge).await;
         } else {
-            let beside = [Claim { id: MeterId { scope: "beside", ..claims[0].id }, ..claims[0] }];
-            let beside = Claims::new(charge.now(), Mode::Charge, &beside).unwrap();
-            both.claim_many(&[charge, beside]).await;
+            let mirrored = [Claim { id: MeterId { scope: "beside", ..claims[0].id }, ..claims[0] }];
+            let mirrored = Claims::new(charge.now(), Mode::Charge, &mirrored).unwrap();
+            both.claim_many(&[charge, mirrored]).await;
         }
         let look = claims.with_mode(Mode::Peek);
         both.claim(look).await;

@@ -159,8 +159,8 @@ async fn stores_work_behind_pgbouncer_in_every_mode() {
         }
         assert_eq!(admitted, 40, "{settings:?}");
         // The same if configured in advance.
-        let told = PostgresStore::connect_with(config.pooler(true)).await.unwrap();
-        assert!(!claim(&told, &limit, b"key").await.unwrap());
+        let reported = PostgresStore::connect_with(config.pooler(true)).await.unwrap();
+        assert!(!claim(&reported, &limit, b"key").await.unwrap());
     }
 }
 

@@ -93,9 +93,9 @@ async fn foreign_values_are_corrupt_and_left_unchanged() {
             server.say(&format!("DEL {key}"));
             assert!(!server.say(&foreign).contains("ERR"));
             let before = server.say(&format!("DUMP {key}"));
-            let beside = format!("{text} name beside");
+            let mirrored = format!("{text} name beside");
             let claims = [
-                Claim { id: id(&beside), cost: 1, meter: meter("5/s") },
+                Claim { id: id(&mirrored), cost: 1, meter: meter("5/s") },
                 Claim { id: id(text), cost: 1, meter: meter(text) },
             ];
             let claims = Claims::new(NOW, Mode::Charge, &claims).unwrap();
@@ -105,7 +105,7 @@ async fn foreign_values_are_corrupt_and_left_unchanged() {
             check(&store.claim(alone).await.unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
             assert_eq!(server.say(&format!("DUMP {key}")), before);
             assert!(
-                server.say(&format!("EXISTS \"rl:{{:k}}{beside}\"")).contains(":0"),
+                server.say(&format!("EXISTS \"rl:{{:k}}{mirrored}\"")).contains(":0"),
                 "the other was charged"
             );
         }

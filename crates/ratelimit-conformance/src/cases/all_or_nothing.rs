@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::store::{MAX_CLAIMS, Mode};
 use ratelimit_core::{Limit, Limits, Request};
 
-use super::beside::{Part, put};
+use super::mirrored::{Part, put};
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
 use crate::clock::{HOUR, START};
@@ -84,11 +84,11 @@ async fn charges_no_other(bench: Bench, kind: Kind) -> CaseResult {
 
 /// All that the store reports about a meter.
 async fn stand(trial: &Trial) -> CaseResult<String> {
-    let mut told = String::new();
+    let mut reported = String::new();
     for cost in [0, 1, 5] {
-        told += &format!("{:?} ", trial.limiter.would_allow(trial.request(cost)).await?);
+        reported += &format!("{:?} ", trial.limiter.would_allow(trial.request(cost)).await?);
     }
-    Ok(told)
+    Ok(reported)
 }
 
 async fn refusal(bench: Bench, kind: Kind) -> CaseResult {

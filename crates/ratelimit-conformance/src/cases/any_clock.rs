@@ -6,7 +6,7 @@ use ratelimit_core::store::Mode;
 use ratelimit_core::{Clock, Request, SystemClock};
 use tokio::time::Instant;
 
-use super::beside::{Beside, Part, Slice};
+use super::mirrored::{Mirrored, Part, Slice};
 use super::pauses::{PAUSE, begins_at};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
@@ -67,29 +67,29 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn on_any_clock(bench: Bench) -> CaseResult {
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     let plain = Part::new(&limit("100/3000d fixed")?, "k", 0);
     for texts in SLOW {
         let [part, raised, lowered] = texts.map(|text| limit(text).map(|limit| Part::new(&limit, "k", 0)));
         let (part, raised, lowered) = (part?, raised?, lowered?);
         let when = |what: &str| format!("{what}, {}", texts[0]);
-        beside.claim(Mode::Charge, &[part.of(2)]).await?;
-        beside.claim(Mode::Charge, &[part.of(9)]).await?; // refused
-        beside.claim(Mode::Charge, &[plain.of(1), part.of(1)]).await?;
-        beside.stands(&[part.clone(), plain.clone()], &when("a slice")).await?;
-        let slice = |mode, cost| Slice { now: beside.now(), mode, parts: vec![part.of(cost)] };
+        mirrored.claim(Mode::Charge, &[part.of(2)]).await?;
+        mirrored.claim(Mode::Charge, &[part.of(9)]).await?; // refused
+        mirrored.claim(Mode::Charge, &[plain.of(1), part.of(1)]).await?;
+        mirrored.stands(&[part.clone(), plain.clone()], &when("a slice")).await?;
+        let slice = |mode, cost| Slice { now: mirrored.now(), mode, parts: vec![part.of(cost)] };
         let batch = [(Mode::Charge, 1), (Mode::Force, 1), (Mode::Charge, 20), (Mode::Peek, 1)];
-        beside.many(&batch.map(|(mode, cost)| slice(mode, cost))).await?;
-        let last = beside.claim(Mode::Charge, &[part.of(3)]).await?;
-        beside.refund(&[(part.of(2), last.verdicts[0].receipt)]).await?;
-        beside.stands(std::slice::from_ref(&part), &when("a refund")).await?;
-        beside.claim(Mode::Charge, &[raised.of(8)]).await?;
-        beside.stands(&[lowered, raised, part.clone()], &when("a charge under a larger quota")).await?;
-        beside.claim(Mode::Force, &[part.of(12)]).await?;
-        beside.stands(std::slice::from_ref(&part), &when("a forced charge")).await?;
-        beside.reset(std::slice::from_ref(&part)).await?;
-        beside.claim(Mode::Charge, &[part.of(10)]).await?;
-        beside.stands(&[part], &when("a reset")).await?;
+        mirrored.many(&batch.map(|(mode, cost)| slice(mode, cost))).await?;
+        let last = mirrored.claim(Mode::Charge, &[part.of(3)]).await?;
+        mirrored.refund(&[(part.of(2), last.verdicts[0].receipt)]).await?;
+        mirrored.stands(std::slice::from_ref(&part), &when("a refund")).await?;
+        mirrored.claim(Mode::Charge, &[raised.of(8)]).await?;
+        mirrored.stands(&[lowered, raised, part.clone()], &when("a charge under a larger quota")).await?;
+        mirrored.claim(Mode::Force, &[part.of(12)]).await?;
+        mirrored.stands(std::slice::from_ref(&part), &when("a forced charge")).await?;
+        mirrored.reset(std::slice::from_ref(&part)).await?;
+        mirrored.claim(Mode::Charge, &[part.of(10)]).await?;
+        mirrored.stands(&[part], &when("a reset")).await?;
     }
     banned(&bench).await
 }
@@ -136,21 +136,26 @@ fn aligned() -> CaseResult<Part> {
 }
 
 /// Charges a slow meter now; `None` if this took so long that the store may have removed what was charged first.
-async fn charged(bench: &Bench, mode: Mode, charges: &[Part], refunded: bool) -> CaseResult<Option<Beside>> {
-    let mut beside = Beside::new(bench);
+async fn charged(
+    bench: &Bench,
+    mode: Mode,
+    charges: &[Part],
+    refunded: bool,
+) -> CaseResult<Option<Mirrored>> {
+    let mut mirrored = Mirrored::new(bench);
     let mut last = None;
     for part in charges {
         let asked = Instant::now();
-        let answer = beside.set(SystemClock::new().now()).claim(mode, std::slice::from_ref(part)).await;
+        let answer = mirrored.set(SystemClock::new().now()).claim(mode, std::slice::from_ref(part)).await;
         if answer.is_err() && is_long_ago(asked) {
             return Ok(None);
         }
         last = Some((part.clone(), answer?.verdicts[0].receipt));
     }
     if refunded {
-        beside.refund(&Vec::from_iter(last)).await?;
+        mirrored.refund(&Vec::from_iter(last)).await?;
     }
-    Ok(Some(beside))
+    Ok(Some(mirrored))
 }
 
 async fn count_after(bench: &Bench, wait: Duration) -> CaseResult {
@@ -158,14 +163,14 @@ async fn count_after(bench: &Bench, wait: Duration) -> CaseResult {
     for (mode, space) in [(Mode::Charge, "charged"), (Mode::Force, "forced")] {
         for (charges, refunded) in slow_meters()? {
             let charges: Vec<Part> = charges.into_iter().map(|part| part.within(space)).collect();
-            if let Some(beside) = charged(bench, mode, &charges, refunded).await? {
-                waiting.push((beside, charges));
+            if let Some(mirrored) = charged(bench, mode, &charges, refunded).await? {
+                waiting.push((mirrored, charges));
             }
         }
     }
     pause(wait).await;
-    for (mut beside, charges) in waiting {
-        beside.stands_now(&charges, &format!("{wait:?}")).await?;
+    for (mut mirrored, charges) in waiting {
+        mirrored.stands_now(&charges, &format!("{wait:?}")).await?;
     }
     Ok(())
 }
@@ -173,12 +178,12 @@ async fn count_after(bench: &Bench, wait: Duration) -> CaseResult {
 async fn slow_units(bench: Bench) -> CaseResult {
     let clock = SystemClock::new();
     let short = Part::new(&limit("3/300ms log")?, "k", 3);
-    let mut beside = Beside::new(&bench);
-    let left = beside.set(clock.now()).claim(Mode::Charge, std::slice::from_ref(&short)).await?;
+    let mut mirrored = Mirrored::new(&bench);
+    let left = mirrored.set(clock.now()).claim(Mode::Charge, std::slice::from_ref(&short)).await?;
     // A store may keep a meter for a second longer than it counts.
     count_after(&bench, Duration::from_millis(2_200)).await?;
     // A refund of units that have left returns nothing.
-    beside.set(clock.now()).claim(Mode::Charge, &[short.of(2)]).await?;
-    beside.refund(&[(short.of(3), left.verdicts[0].receipt)]).await?;
-    beside.stands_now(&[short], "a refund of units that have left").await
+    mirrored.set(clock.now()).claim(Mode::Charge, &[short.of(2)]).await?;
+    mirrored.refund(&[(short.of(3), left.verdicts[0].receipt)]).await?;
+    mirrored.stands_now(&[short], "a refund of units that have left").await
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ratelimit_core::store::{Decisions, MAX_CLAIMS, Mode};
 use ratelimit_core::{Limits, ManualClock, RateLimiter, Request, Timestamp};
 
-use super::beside::{Part, forget, put};
 use super::contended::{admitted, done, on_several_keys};
+use super::mirrored::{Part, forget, put};
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
@@ -141,7 +141,7 @@ pub(super) async fn exactly_on(
     let calls = format!(
         "of {} calls of one unit through {HANDLES} handles, {} on key {}",
         tasks.len(),
-        told(limits),
+        reported(limits),
         describe::key(key)
     );
     ensure!(at_once <= expected, "{at_once} were admitted at once where only {expected} fit, {calls}");
@@ -155,7 +155,7 @@ pub(super) async fn exactly_on(
 }
 
 /// The limits, as text.
-fn told(limits: &Limits) -> String {
+fn reported(limits: &Limits) -> String {
     let texts: Vec<String> = limits.iter().take(3).map(|limit| format!("`{limit}`")).collect();
     let more = if limits.len() > 3 { format!(" and {} more", limits.len() - 3) } else { String::new() };
     texts.join(", ") + &more
@@ -174,7 +174,7 @@ async fn costs(bench: Bench, kind: Kind) -> CaseResult {
     ensure!(
         taken <= 200,
         "{taken} units were admitted of 200, by 160 calls through {HANDLES} handles, {}",
-        told(&limits)
+        reported(&limits)
     );
     let trial = Trial::new(&bench, limits);
     ensure_eq!(trial.left().await?, 200 - taken, "units left after {taken} of 200");
@@ -425,7 +425,7 @@ async fn batches(bench: Bench) -> CaseResult {
         ensure!(
             at_once <= 60,
             "{at_once} were admitted of 60, by 16 batches of ten through {HANDLES} handles, {} on key \"k\"",
-            told(&own)
+            reported(&own)
         );
         if promises.decisions != Decisions::Conservative {
             ensure_eq!(at_once, 60, "admitted at once, {kind:?}");
@@ -462,7 +462,7 @@ async fn batches_of_slices(bench: Bench) -> CaseResult {
         ensure!(
             taken <= 50,
             "{taken} slices were admitted of 50, by 16 batches of ten slices of {} on two keys through {HANDLES} handles",
-            told(&three)
+            reported(&three)
         );
         if promises.decisions.are_exact_on_one_node() {
             ensure_eq!(taken, 50, "slices admitted in batches");

@@ -6,7 +6,7 @@ use ratelimit_core::store::Mode;
 use ratelimit_core::{CounterStore, Limit, Request, Timestamp};
 
 use super::atomic::{sixty_four, still};
-use super::beside::{Beside, Part, Slice, put_many};
+use super::mirrored::{Mirrored, Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};
@@ -151,10 +151,10 @@ async fn largest(bench: Bench) -> CaseResult {
     for (key, taken, mode) in [("peeked", 20, Mode::Peek), ("forced", 1, Mode::Force)] {
         let of = |cost| all.iter().map(|limit| Part::new(limit, key, cost)).collect::<Vec<_>>();
         let slice = |cost| Slice { now: START, mode, parts: of(cost) };
-        let mut beside = Beside::new(&bench);
-        beside.claim(Mode::Charge, &of(taken)).await?;
-        beside.many(&[slice(2), slice(1)]).await?;
-        beside.claim(Mode::Peek, &of(1)).await?;
+        let mut mirrored = Mirrored::new(&bench);
+        mirrored.claim(Mode::Charge, &of(taken)).await?;
+        mirrored.many(&[slice(2), slice(1)]).await?;
+        mirrored.claim(Mode::Peek, &of(1)).await?;
     }
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ratelimit_core::store::Mode;
 use ratelimit_core::{Clock, SystemClock};
 
-use super::beside::{Beside, Part, Slice, after};
 use super::lifetimes::{ALL, WAYS, meters, write};
 use super::memory::gone_soon;
+use super::mirrored::{Mirrored, Part, Slice, after};
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::clock::{DAYS, SECOND, pause};
@@ -41,29 +41,29 @@ async fn have_charged(bench: Bench) -> CaseResult {
         let limit = kind.limit(20, DAYS)?;
         let [part, second] = ["first", "second"].map(|key| Part::new(&limit, key, 0));
         let other = Part::new(&kind.builder(20, DAYS).name("other").build()?, "first", 0);
-        let mut beside = Beside::new(&bench);
+        let mut mirrored = Mirrored::new(&bench);
         // Both handles know the meters.
-        beside.claim(Mode::Charge, &[part.of(1), other.of(1)]).await?;
-        beside.on(&closing).claim(Mode::Charge, &[part.of(2)]).await?;
-        beside.claim(Mode::Charge, &[other.of(2), part.of(1)]).await?;
-        beside.claim(Mode::Force, &[part.of(3)]).await?;
-        let slice = |part| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part] };
-        beside.many(&[slice(part.of(2)), slice(second.of(4))]).await?;
-        let last = beside.claim(Mode::Charge, &[second.of(5)]).await?;
-        beside.on(&bench.store);
-        written.push((beside, [part, second, other], last.verdicts[0].receipt, kind));
+        mirrored.claim(Mode::Charge, &[part.of(1), other.of(1)]).await?;
+        mirrored.on(&closing).claim(Mode::Charge, &[part.of(2)]).await?;
+        mirrored.claim(Mode::Charge, &[other.of(2), part.of(1)]).await?;
+        mirrored.claim(Mode::Force, &[part.of(3)]).await?;
+        let slice = |part| Slice { now: mirrored.now(), mode: Mode::Charge, parts: vec![part] };
+        mirrored.many(&[slice(part.of(2)), slice(second.of(4))]).await?;
+        let last = mirrored.claim(Mode::Charge, &[second.of(5)]).await?;
+        mirrored.on(&bench.store);
+        written.push((mirrored, [part, second, other], last.verdicts[0].receipt, kind));
     }
     drop(closing);
     pause(CLOSED).await;
-    for (beside, parts, receipt, kind) in &mut written {
+    for (mirrored, parts, receipt, kind) in &mut written {
         let what = format!("the handle that charged it was closed, {kind:?}");
-        beside.stands(parts, &what).await?;
-        let rest = beside.claim(Mode::Charge, &[parts[0].of(12)]).await?;
+        mirrored.stands(parts, &what).await?;
+        let rest = mirrored.claim(Mode::Charge, &[parts[0].of(12)]).await?;
         ensure!(!rest.admitted, "12 of 11 were admitted after {what}: {rest:?}");
-        beside.refund(&[(parts[1].of(3), *receipt)]).await?;
-        beside.stands(parts, &format!("a refund of what a closed handle has charged, {kind:?}")).await?;
-        beside.reset(parts).await?;
-        beside.stands(parts, &format!("a reset of what a closed handle has charged, {kind:?}")).await?;
+        mirrored.refund(&[(parts[1].of(3), *receipt)]).await?;
+        mirrored.stands(parts, &format!("a refund of what a closed handle has charged, {kind:?}")).await?;
+        mirrored.reset(parts).await?;
+        mirrored.stands(parts, &format!("a reset of what a closed handle has charged, {kind:?}")).await?;
     }
     Ok(())
 }
@@ -75,8 +75,8 @@ async fn forgotten(bench: Bench) -> CaseResult {
         for kind in bench.renewed() {
             let limit = kind.builder(ALL, SECOND).name(name);
             let both = meters(limit, Kind::Fixed.builder(1_000, SECOND).name(kind.name()), name)?;
-            let mut beside = Beside::new(&bench);
-            let written = write(beside.on(&closing).set(clock.now()), way, &both).await;
+            let mut mirrored = Mirrored::new(&bench);
+            let written = write(mirrored.on(&closing).set(clock.now()), way, &both).await;
             written.map_err(|failure| after(&format!("{way:?} of {kind:?}"), failure))?;
         }
     }

@@ -2,7 +2,7 @@
 
 use ratelimit_core::store::Mode;
 
-use super::beside::{Beside, Part, Slice, after};
+use super::mirrored::{Mirrored, Part, Slice, after};
 use crate::bench::Bench;
 use crate::case::{Case, Need};
 use crate::clock::{DAYS, START};
@@ -60,15 +60,15 @@ async fn on_one_key(bench: Bench, kind: Kind) -> CaseResult {
         let cost = [0, 1, 1, 2, 3, 7, 60][random.place(7)];
         slices.push(Slice { now: START, mode: mode(&mut random), parts: vec![part.of(cost)] });
     }
-    let mut beside = Beside::new(&bench);
-    beside.many(&slices).await?;
-    beside.stands(&[part], "three hundred slices in one batch").await
+    let mut mirrored = Mirrored::new(&bench);
+    mirrored.many(&slices).await?;
+    mirrored.stands(&[part], "three hundred slices in one batch").await
 }
 
 async fn of_keys(bench: Bench, kind: Kind) -> CaseResult {
     let limit = kind.limit(10, DAYS)?;
     let parts: Vec<Part> = (0..100).map(|key| Part::new(&limit, format!("{key}"), 0)).collect();
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     for round in 0..2 {
         let cost = |key: usize| [1, 4, 7, 0][(key + round) % 4];
         let slice = |(key, part): (usize, &Part)| Slice {
@@ -76,8 +76,8 @@ async fn of_keys(bench: Bench, kind: Kind) -> CaseResult {
             mode: Mode::Charge,
             parts: vec![part.of(cost(key))],
         };
-        beside.many(&parts.iter().enumerate().map(slice).collect::<Vec<_>>()).await?;
-        beside.stands(&parts, "a hundred keys in one batch").await?;
+        mirrored.many(&parts.iter().enumerate().map(slice).collect::<Vec<_>>()).await?;
+        mirrored.stands(&parts, "a hundred keys in one batch").await?;
     }
     Ok(())
 }
@@ -86,10 +86,10 @@ async fn thousands(bench: Bench) -> CaseResult {
     bench.sends_together()?;
     let part = Part::new(&"6000/3000d".parse()?, "k", 1);
     let slices = vec![Slice { now: START, mode: Mode::Charge, parts: vec![part.clone()] }; 5_000];
-    let mut beside = Beside::new(&bench);
-    let answers = beside.on(&bench.patient().await?).many(&slices).await?;
+    let mut mirrored = Mirrored::new(&bench);
+    let answers = mirrored.on(&bench.patient().await?).many(&slices).await?;
     ensure_eq!(answers.iter().filter(|answer| answer.admitted).count(), 5_000, "admitted of 5,000");
-    beside.stands(&[part], "five thousand slices in one batch").await
+    mirrored.stands(&[part], "five thousand slices in one batch").await
 }
 
 async fn of_slices(bench: Bench) -> CaseResult {
@@ -105,10 +105,10 @@ async fn of_slices(bench: Bench) -> CaseResult {
         }
         slices.push(Slice { now: START, mode: mode(&mut random), parts });
     }
-    let mut beside = Beside::new(&bench);
-    beside.many(&slices).await?;
+    let mut mirrored = Mirrored::new(&bench);
+    mirrored.many(&slices).await?;
     let meters = limits.iter().flat_map(|limit| (0..13).map(|key| Part::new(limit, format!("{key}"), 0)));
-    beside.stands(&meters.collect::<Vec<_>>(), "four hundred slices in one batch").await
+    mirrored.stands(&meters.collect::<Vec<_>>(), "four hundred slices in one batch").await
 }
 
 async fn refused(bench: Bench) -> CaseResult {
@@ -120,7 +120,7 @@ async fn refused(bench: Bench) -> CaseResult {
             let part = Part::new(&limit, format!("{place} {}", number % 100), cost);
             slices.push(Slice { now: START, mode: Mode::Charge, parts: vec![part] });
         }
-        let answered = Beside::new(&bench).many(&slices).await;
+        let answered = Mirrored::new(&bench).many(&slices).await;
         let answers = answered.map_err(|failure| after(&format!("a refusal in place {place}"), failure))?;
         for (number, answer) in answers.iter().enumerate() {
             ensure_eq!(answer.admitted, number != place, "whether slice {number} was admitted");

@@ -4,8 +4,8 @@ use ratelimit_core::Limits;
 use ratelimit_core::store::{Decisions, Mode};
 
 use super::atomic::{HANDLES, still};
-use super::beside::{Part, give_back, put};
 use super::contended::admitted;
+use super::mirrored::{Part, give_back, put};
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};

@@ -3,8 +3,8 @@
 use ratelimit_core::Limit;
 use ratelimit_core::store::{MAX_CLAIMS, Mode};
 
-use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;
+use super::mirrored::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::START;

@@ -6,7 +6,7 @@ use ratelimit_core::meter::MAX_UNITS;
 use ratelimit_core::store::Mode;
 use ratelimit_core::{LimitStatus, Request};
 
-use super::beside::{Part, put};
+use super::mirrored::{Part, put};
 use crate::bench::{Bench, limits};
 use crate::case::Case;
 use crate::clock::MINUTE;
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "decisions/beside-one-that-never-fits",
             "The other limits of a request that never fits report their state.",
-            beside,
+            mirrored,
         ),
         Case::new(
             "decisions/never-fits-in-a-batch",
@@ -99,9 +99,12 @@ async fn never_fits_as_a_claim(bench: Bench, kind: Kind) -> CaseResult {
             let parts = [Part::new(limit, key, cost)];
             for mode in [Mode::Charge, Mode::Peek] {
                 let answer = put(&bench.store, trial.now(), mode, &parts).await??;
-                let told = answer.verdicts.iter().map(|told| (told.fits, told.fits_at, told.remaining));
-                let told = told.collect::<Vec<_>>();
-                let said = (answer.admitted, answer.charged, told);
+                let reported = answer
+                    .verdicts
+                    .iter()
+                    .map(|reported| (reported.fits, reported.fits_at, reported.remaining));
+                let reported = reported.collect::<Vec<_>>();
+                let said = (answer.admitted, answer.charged, reported);
                 ensure_eq!(said, (false, false, vec![(false, None, left)]), "{mode:?} of {cost} on {key}");
             }
         }
@@ -132,7 +135,7 @@ async fn changed_limit(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-async fn beside(bench: Bench) -> CaseResult {
+async fn mirrored(bench: Bench) -> CaseResult {
     for text in ["30/h", "30/h fixed", "30/h burst 30", "30/h log"] {
         let both = limits(&["10/s name short", text])?;
         let trial = Trial::new(&bench, both).key(text);
@@ -140,11 +143,11 @@ async fn beside(bench: Bench) -> CaseResult {
             trial.at(Duration::from_secs(second * 2)).admit(10).await?;
         }
         let refused = trial.at(Duration::from_secs(6)).refuse(11).await?;
-        let told = |limit: LimitStatus<'_>| {
+        let reported = |limit: LimitStatus<'_>| {
             (limit.index(), limit.name().is_some(), limit.allowed(), limit.remaining())
         };
-        let told: Vec<_> = refused.each().map(told).collect();
-        ensure_eq!(told, [(0, true, false, 10), (1, false, false, 0)], "told of both limits, {text}");
+        let reported: Vec<_> = refused.each().map(reported).collect();
+        ensure_eq!(reported, [(0, true, false, 10), (1, false, false, 0)], "told of both limits, {text}");
         ensure_eq!(refused.retry_after(), None, "retry-after, {text}");
         ensure_eq!(refused.decided_by().index(), 0, "the limit that never admits it, {text}");
     }
@@ -156,10 +159,10 @@ async fn in_a_batch(bench: Bench) -> CaseResult {
         let trial = Trial::new(&bench, limits(&[text, "40/h fixed name long"])?).key(text);
         let costs = [2, 11, 5, u64::MAX, 3, 1];
         let answers = trial.limiter.check_many(costs.map(|cost| trial.request(cost))).await;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for answer in answers {
             let decision = answer?;
-            told.push((decision.allowed(), decision.remaining(), decision.retry_after().is_none()));
+            reported.push((decision.allowed(), decision.remaining(), decision.retry_after().is_none()));
         }
         let expected = [
             (true, 8, false),
@@ -169,7 +172,7 @@ async fn in_a_batch(bench: Bench) -> CaseResult {
             (true, 0, false),
             (false, 0, false),
         ];
-        ensure_eq!(told, expected, "allowed, left, refused for ever, {text}");
+        ensure_eq!(reported, expected, "allowed, left, refused for ever, {text}");
     }
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use ratelimit_core::store::{Decisions, Mode};
 use ratelimit_core::{Limits, Request};
 
-use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::cancelled::polled;
 use super::contended::may_contend;
+use super::mirrored::{Part, Slice, after, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{DAYS, START, pause};

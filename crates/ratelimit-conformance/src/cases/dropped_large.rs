@@ -2,9 +2,9 @@
 
 use ratelimit_core::store::{Mode, Receipt};
 
-use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::contended::may_contend;
 use super::dropped::cut;
+use super::mirrored::{Part, Slice, after, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::START;

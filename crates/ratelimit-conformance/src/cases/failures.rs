@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::store::Mode;
 use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, ManualClock, RateLimiter, StoreError};
 
-use super::beside::{Part, Slice, put_many};
+use super::mirrored::{Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};

@@ -2,7 +2,7 @@
 
 use ratelimit_core::store::Mode;
 
-use super::beside::{Beside, Part, Slice, after};
+use super::mirrored::{Mirrored, Part, Slice, after};
 use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::DAYS;
@@ -94,7 +94,7 @@ async fn sees(bench: Bench, done: Done) -> CaseResult {
                 let by = if second == 0 { "the same" } else { "another" };
                 let what = format!("{done:?} of {kind:?}, {taken} of 10 taken, seen by {look:?} of {by}");
                 let part = Part::new(&kind.limit(10, DAYS)?, &what, 0);
-                let seen = one(&mut Beside::new(&bench), handles, done, look, (&part, taken)).await;
+                let seen = one(&mut Mirrored::new(&bench), handles, done, look, (&part, taken)).await;
                 seen.map_err(|failure| after(&what, failure))?;
             }
         }
@@ -103,46 +103,46 @@ async fn sees(bench: Bench, done: Done) -> CaseResult {
 }
 
 async fn one(
-    beside: &mut Beside,
+    mirrored: &mut Mirrored,
     [first, second]: [&Handle; 2],
     done: Done,
     look: Look,
     (part, taken): (&Part, u64),
 ) -> CaseResult {
     let other = Part::new(&"100/3000d name other".parse()?, &part.key, 0);
-    let both = beside.on(first).claim(Mode::Charge, &[other.of(5), part.of(taken)]).await?;
+    let both = mirrored.on(first).claim(Mode::Charge, &[other.of(5), part.of(taken)]).await?;
     let [of_other, of_part] = [0, 1].map(|place: usize| both.verdicts[place].receipt);
-    beside.on(second);
-    looks(beside, look, part).await?;
-    beside.on(first);
+    mirrored.on(second);
+    looks(mirrored, look, part).await?;
+    mirrored.on(first);
     match done {
-        Done::Claim => drop(beside.claim(Mode::Charge, &[part.of(3)]).await?),
-        Done::Slice => drop(beside.claim(Mode::Charge, &[other.of(1), part.of(3)]).await?),
+        Done::Claim => drop(mirrored.claim(Mode::Charge, &[part.of(3)]).await?),
+        Done::Slice => drop(mirrored.claim(Mode::Charge, &[other.of(1), part.of(3)]).await?),
         Done::Batch => {
-            let slice = |cost| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
-            beside.many(&[slice(2), slice(1)]).await?;
+            let slice = |cost| Slice { now: mirrored.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
+            mirrored.many(&[slice(2), slice(1)]).await?;
         }
-        Done::Forced => drop(beside.claim(Mode::Force, &[part.of(9)]).await?),
-        Done::Refund => drop(beside.refund(&[(part.of(1), of_part)]).await?),
-        Done::RefundOfTwo => drop(beside.refund(&[(other.of(1), of_other), (part.of(1), of_part)]).await?),
-        Done::Reset => beside.reset(&[other.of(0), part.of(0)]).await?,
+        Done::Forced => drop(mirrored.claim(Mode::Force, &[part.of(9)]).await?),
+        Done::Refund => drop(mirrored.refund(&[(part.of(1), of_part)]).await?),
+        Done::RefundOfTwo => drop(mirrored.refund(&[(other.of(1), of_other), (part.of(1), of_part)]).await?),
+        Done::Reset => mirrored.reset(&[other.of(0), part.of(0)]).await?,
     }
-    beside.on(second);
-    looks(beside, look, part).await?;
-    beside.on(first).stands(&[part.clone(), other], "it was seen").await
+    mirrored.on(second);
+    looks(mirrored, look, part).await?;
+    mirrored.on(first).stands(&[part.clone(), other], "it was seen").await
 }
 
 /// Requests one unit, and all units.
-async fn looks(beside: &mut Beside, look: Look, part: &Part) -> CaseResult {
+async fn looks(mirrored: &mut Mirrored, look: Look, part: &Part) -> CaseResult {
     match look {
         Look::Claim => {
-            beside.claim(Mode::Charge, &[part.of(10)]).await?;
-            beside.claim(Mode::Charge, &[part.of(1)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(10)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(1)]).await?;
         }
-        Look::Peek => beside.stands(std::slice::from_ref(part), "a look").await?,
+        Look::Peek => mirrored.stands(std::slice::from_ref(part), "a look").await?,
         Look::Batch => {
-            let slice = |cost| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
-            beside.many(&[slice(10), slice(1)]).await?;
+            let slice = |cost| Slice { now: mirrored.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
+            mirrored.many(&[slice(10), slice(1)]).await?;
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ratelimit_core::store::{Decisions, Mode};
 use ratelimit_core::{Applied, ErrorKind, Limit};
 
-use super::beside::{Part, forget, put};
 use super::contended::may_contend;
+use super::mirrored::{Part, forget, put};
 use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ratelimit_core::Limit;
 use ratelimit_core::store::{Answer, Claim, Claims, Mode, Receipt};
 
-use super::beside::{Part, forget, give_back, put};
+use super::mirrored::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Limit, Timestamp};
 
-use super::beside::{Beside, Part, Slice, after, earlier};
+use super::mirrored::{Mirrored, Part, Slice, after, earlier};
 use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
 use crate::clock::{SECOND, START};
@@ -96,37 +96,37 @@ async fn on_both(bench: &Bench, first: &Limit, second: &Limit) -> CaseResult {
         let both = [part.clone(), second.clone()];
         let what = format!("{behind:?} behind");
         let late = earlier(newest(), behind);
-        let mut beside = Beside::new(bench);
-        let charged = beside.set(newest()).claim(Mode::Charge, &[part.of(5), second.of(5)]).await?;
-        beside.on(&handles[1]).set(late);
+        let mut mirrored = Mirrored::new(bench);
+        let charged = mirrored.set(newest()).claim(Mode::Charge, &[part.of(5), second.of(5)]).await?;
+        mirrored.on(&handles[1]).set(late);
         let answers = async {
-            beside.stands(&both, "a charge").await?;
-            beside.claim(Mode::Charge, &[part.of(2)]).await?;
-            beside.claim(Mode::Charge, &[second.of(1), part.of(1)]).await?;
-            beside.claim(Mode::Force, &[part.of(3)]).await?;
+            mirrored.stands(&both, "a charge").await?;
+            mirrored.claim(Mode::Charge, &[part.of(2)]).await?;
+            mirrored.claim(Mode::Charge, &[second.of(1), part.of(1)]).await?;
+            mirrored.claim(Mode::Force, &[part.of(3)]).await?;
             let one = |cost| Slice { now: late, mode: Mode::Charge, parts: vec![part.of(cost)] };
-            beside.many(&[one(2), one(30), one(3)]).await?;
+            mirrored.many(&[one(2), one(30), one(3)]).await?;
             let now = Slice { now: newest(), ..one(1) };
-            beside.many(&[one(1), now, one(1)]).await?;
+            mirrored.many(&[one(1), now, one(1)]).await?;
             let of_both = |mode| Slice { now: late, mode, parts: vec![part.of(1), second.of(1)] };
-            beside.many(&[of_both(Mode::Peek), of_both(Mode::Force), of_both(Mode::Peek)]).await?;
-            beside.claim(Mode::Force, &[second.of(1), part.of(1)]).await?;
+            mirrored.many(&[of_both(Mode::Peek), of_both(Mode::Force), of_both(Mode::Peek)]).await?;
+            mirrored.claim(Mode::Force, &[second.of(1), part.of(1)]).await?;
             let [of_part, of_second] = [0, 1].map(|place: usize| charged.verdicts[place].receipt);
-            beside.refund(&[(part.of(2), of_part), (second.of(1), of_second)]).await?;
-            beside.stands(&both, "a refund of both").await?;
-            beside.refund(&[(part.of(2), of_part)]).await?;
-            beside.refund(&[(second.of(4), of_second)]).await?;
-            beside.stands(&both, "refunds").await?;
-            beside.claim(Mode::Charge, &[part.of(20)]).await?; // refused
-            beside.set(newest() + SECOND).stands(&both, "a second").await?;
+            mirrored.refund(&[(part.of(2), of_part), (second.of(1), of_second)]).await?;
+            mirrored.stands(&both, "a refund of both").await?;
+            mirrored.refund(&[(part.of(2), of_part)]).await?;
+            mirrored.refund(&[(second.of(4), of_second)]).await?;
+            mirrored.stands(&both, "refunds").await?;
+            mirrored.claim(Mode::Charge, &[part.of(20)]).await?; // refused
+            mirrored.set(newest() + SECOND).stands(&both, "a second").await?;
             CaseResult::Ok(())
         };
         answers.await.map_err(|failure| after(&what, failure))?;
-        beside.set(late).reset(&both).await?;
-        beside.set(newest() + SECOND).stands(&both, &format!("a reset, {behind:?} behind")).await?;
+        mirrored.set(late).reset(&both).await?;
+        mirrored.set(newest() + SECOND).stands(&both, &format!("a reset, {behind:?} behind")).await?;
         // Nothing was counted, so the claim is decided at its own instant.
-        beside.set(late).claim(Mode::Charge, &[part.of(20)]).await?;
-        beside.stands(&both, &format!("a reset and a claim, {behind:?} behind")).await?;
+        mirrored.set(late).claim(Mode::Charge, &[part.of(20)]).await?;
+        mirrored.stands(&both, &format!("a reset and a claim, {behind:?} behind")).await?;
     }
     Ok(())
 }
@@ -135,18 +135,18 @@ async fn several_rates(bench: Bench) -> CaseResult {
     for kind in ["burst 10", "leaky burst 10", "queue burst 10", "queue burst 10 immediate 3"] {
         let under = |rate: u64| limit(&format!("{rate}/s {kind} name b"));
         let [slow, fast] = [Part::new(&under(1)?, kind, 0), Part::new(&under(2)?, kind, 0)];
-        let mut beside = Beside::new(&bench);
+        let mut mirrored = Mirrored::new(&bench);
         let answers = async {
             for part in [&slow, &fast] {
-                beside.at(SECOND * 10).claim(Mode::Charge, &[part.of(5)]).await?;
+                mirrored.at(SECOND * 10).claim(Mode::Charge, &[part.of(5)]).await?;
             }
-            beside.at(SECOND * 112 / 10).claim(Mode::Charge, &[fast.of(1)]).await?;
+            mirrored.at(SECOND * 112 / 10).claim(Mode::Charge, &[fast.of(1)]).await?;
             for part in [&fast, &slow] {
-                beside.at(SECOND * 109 / 10).claim(Mode::Charge, &[part.of(1)]).await?;
-                beside.at(SECOND * 109 / 10).claim(Mode::Force, &[part.of(1)]).await?;
+                mirrored.at(SECOND * 109 / 10).claim(Mode::Charge, &[part.of(1)]).await?;
+                mirrored.at(SECOND * 109 / 10).claim(Mode::Force, &[part.of(1)]).await?;
             }
-            beside.stands(&[slow.clone(), fast.clone()], "late claims").await?;
-            beside.at(SECOND * 112 / 10).stands(&[slow, fast], "late claims, for the others").await
+            mirrored.stands(&[slow.clone(), fast.clone()], "late claims").await?;
+            mirrored.at(SECOND * 112 / 10).stands(&[slow, fast], "late claims, for the others").await
         };
         answers.await.map_err(|failure| after(kind, failure))?;
     }
@@ -156,11 +156,11 @@ async fn several_rates(bench: Bench) -> CaseResult {
 async fn random(bench: Bench, kind: Kind) -> CaseResult {
     let handles = bench.handles(3).await?;
     let mut random = bench.random();
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     let limit = kind.limit(60, PERIOD)?;
     let parts: Vec<Part> = (0..3).map(|key| Part::new(&limit, format!("{key}"), 0)).collect();
     for part in &parts {
-        beside.set(newest()).claim(Mode::Charge, &[part.of(1)]).await?;
+        mirrored.set(newest()).claim(Mode::Charge, &[part.of(1)]).await?;
     }
     let mut held: Vec<(Part, Receipt)> = Vec::new();
     let (mut newest, mut floor) = (newest(), START);
@@ -168,15 +168,15 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
         newest = newest + Duration::from_secs(random.below(120));
         let behind = BEHIND[random.place(BEHIND.len())];
         let now = if random.chance(60) { earlier(newest, behind).max(floor) } else { newest };
-        beside.on(&handles[random.place(3)]).set(now);
+        mirrored.on(&handles[random.place(3)]).set(now);
         let part = parts[random.place(parts.len())].of(random.between(1, 6));
         let done = match random.below(10) {
-            0 => take(&mut random, &mut held, &mut beside).await,
-            1 => beside.claim(Mode::Peek, &[part]).await.map(|_| false),
-            2 if random.chance(20) => beside.reset(&[part]).await.map(|()| true),
+            0 => take(&mut random, &mut held, &mut mirrored).await,
+            1 => mirrored.claim(Mode::Peek, &[part]).await.map(|_| false),
+            2 if random.chance(20) => mirrored.reset(&[part]).await.map(|()| true),
             kind => {
                 let mode = if kind == 3 { Mode::Force } else { Mode::Charge };
-                let answer = beside.claim(mode, std::slice::from_ref(&part)).await;
+                let answer = mirrored.claim(mode, std::slice::from_ref(&part)).await;
                 answer.map(|answer| {
                     held.extend(answer.charged.then(|| (part, answer.verdicts[0].receipt)));
                     false
@@ -192,22 +192,26 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
 }
 
 /// Refunds some units. Returns whether a meter is as good as new.
-async fn take(random: &mut Random, held: &mut Vec<(Part, Receipt)>, beside: &mut Beside) -> CaseResult<bool> {
+async fn take(
+    random: &mut Random,
+    held: &mut Vec<(Part, Receipt)>,
+    mirrored: &mut Mirrored,
+) -> CaseResult<bool> {
     if held.is_empty() {
         return Ok(false);
     }
     let given = held.swap_remove(random.place(held.len()));
-    beside.refund(&[given]).await
+    mirrored.refund(&[given]).await
 }
 
 async fn full_stays_full(bench: Bench) -> CaseResult {
     let handles = bench.handles(2).await?;
     for kind in bench.kinds() {
         let part = Part::new(&kind.limit(3, PERIOD)?, "k", 1);
-        let mut beside = Beside::new(&bench);
-        beside.set(newest()).claim(Mode::Charge, &[part.of(3)]).await?;
+        let mut mirrored = Mirrored::new(&bench);
+        mirrored.set(newest()).claim(Mode::Charge, &[part.of(3)]).await?;
         for (handle, behind) in handles.iter().cycle().zip(BEHIND.into_iter().cycle().take(28)) {
-            let asked = beside
+            let asked = mirrored
                 .on(handle)
                 .set(earlier(newest(), behind))
                 .claim(Mode::Charge, std::slice::from_ref(&part))

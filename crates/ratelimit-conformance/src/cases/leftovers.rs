@@ -3,7 +3,7 @@
 use ratelimit_core::Limit;
 use ratelimit_core::store::{Decisions, Mode, Receipt};
 
-use super::beside::{Beside, Part, Slice, after};
+use super::mirrored::{Mirrored, Part, Slice, after};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::DAYS;
@@ -65,10 +65,10 @@ async fn nothing_left(bench: Bench, known: bool) -> CaseResult {
     ensure_eq!(bench.meters().await?, 0, "meters in a fresh space");
     let other = bench.open().await?;
     let full = Part::new(&limit("1/3000d fixed name full")?, "k", 1);
-    let mut beside = Beside::new(&bench);
-    beside.claim(Mode::Charge, std::slice::from_ref(&full)).await?;
+    let mut mirrored = Mirrored::new(&bench);
+    mirrored.claim(Mode::Charge, std::slice::from_ref(&full)).await?;
     let before = bench.meters().await?;
-    let mut empty = Empty { bench, other, full, known, before, beside };
+    let mut empty = Empty { bench, other, full, known, before, mirrored };
     for kind in empty.bench.kinds() {
         let limit = kind.limit(5, DAYS)?;
         let together = empty.after(&limit, &DONE, "").await;
@@ -96,57 +96,57 @@ struct Empty {
     known: bool,
     /// The number of meters.
     before: u64,
-    beside: Beside,
+    mirrored: Mirrored,
 }
 
 impl Empty {
     /// Does each of these on a key of its own, and then counts the meters: to list them takes long on some servers.
     async fn after(&mut self, limit: &Limit, all: &[Done], round: &str) -> CaseResult {
-        let Self { bench, other, full, known, before, beside } = self;
+        let Self { bench, other, full, known, before, mirrored } = self;
         let part = |done: &Done| Part::new(limit, format!("{done:?}{round}"), 0);
         let parts: Vec<Part> = all.iter().map(part).collect();
-        let mut receipts = vec![Receipt::at(beside.now()); parts.len()];
+        let mut receipts = vec![Receipt::at(mirrored.now()); parts.len()];
         if *known {
             for (part, receipt) in parts.iter().zip(&mut receipts) {
-                let charged = beside.on(&bench.store).claim(Mode::Charge, &[part.of(2)]).await?;
+                let charged = mirrored.on(&bench.store).claim(Mode::Charge, &[part.of(2)]).await?;
                 *receipt = charged.verdicts[0].receipt;
-                beside.claim(Mode::Peek, &[part.of(1)]).await?;
-                beside.on(other).reset(std::slice::from_ref(part)).await?;
+                mirrored.claim(Mode::Peek, &[part.of(1)]).await?;
+                mirrored.on(other).reset(std::slice::from_ref(part)).await?;
             }
             ensure_eq!(bench.meters().await?, *before, "meters after the others were reset");
         }
-        beside.on(&bench.store);
+        mirrored.on(&bench.store);
         for ((done, part), receipt) in all.iter().zip(&parts).zip(receipts) {
-            let made = make(beside, *done, part, full, receipt).await;
+            let made = make(mirrored, *done, part, full, receipt).await;
             made.map_err(|failure| after(&format!("{done:?}"), failure))?;
             if bench.promises().decisions == Decisions::Conservative && done.is_refused_slice() {
                 // It reserves units before it knows the others, and may keep the empty meter for its time.
-                beside.reset(std::slice::from_ref(part)).await?;
+                mirrored.reset(std::slice::from_ref(part)).await?;
             }
         }
         ensure_eq!(bench.meters().await?, *before, "meters after calls that write nothing");
-        beside.stands(&parts, "calls that write nothing").await
+        mirrored.stands(&parts, "calls that write nothing").await
     }
 }
 
-async fn make(beside: &mut Beside, done: Done, part: &Part, full: &Part, receipt: Receipt) -> CaseResult {
-    let slice = |parts: Vec<Part>| Slice { now: beside.now(), mode: Mode::Charge, parts };
+async fn make(mirrored: &mut Mirrored, done: Done, part: &Part, full: &Part, receipt: Receipt) -> CaseResult {
+    let slice = |parts: Vec<Part>| Slice { now: mirrored.now(), mode: Mode::Charge, parts };
     match done {
-        Done::Peek => drop(beside.claim(Mode::Peek, &[part.of(1), full.of(0)]).await?),
-        Done::Zero => drop(beside.claim(Mode::Charge, &[part.of(0)]).await?),
-        Done::RefusedAlone => drop(beside.claim(Mode::Charge, &[part.of(6)]).await?),
-        Done::RefusedFirst => drop(beside.claim(Mode::Charge, &[full.clone(), part.of(1)]).await?),
-        Done::RefusedLast => drop(beside.claim(Mode::Charge, &[part.of(1), full.clone()]).await?),
+        Done::Peek => drop(mirrored.claim(Mode::Peek, &[part.of(1), full.of(0)]).await?),
+        Done::Zero => drop(mirrored.claim(Mode::Charge, &[part.of(0)]).await?),
+        Done::RefusedAlone => drop(mirrored.claim(Mode::Charge, &[part.of(6)]).await?),
+        Done::RefusedFirst => drop(mirrored.claim(Mode::Charge, &[full.clone(), part.of(1)]).await?),
+        Done::RefusedLast => drop(mirrored.claim(Mode::Charge, &[part.of(1), full.clone()]).await?),
         Done::RefusedInBatch => {
             let slices = [slice(vec![part.of(1), full.clone()]), slice(vec![full.clone(), part.of(1)])];
-            beside.many(&slices).await?;
+            mirrored.many(&slices).await?;
         }
-        Done::Refund => drop(beside.refund(&[(part.of(2), receipt)]).await?),
+        Done::Refund => drop(mirrored.refund(&[(part.of(2), receipt)]).await?),
         Done::RefundOfTwo => {
             let second = Part { key: [&part.key[..], b" second"].concat(), ..part.clone() };
-            beside.refund(&[(part.of(1), receipt), (second.of(1), receipt)]).await?;
+            mirrored.refund(&[(part.of(1), receipt), (second.of(1), receipt)]).await?;
         }
-        Done::Reset => beside.reset(std::slice::from_ref(part)).await?,
+        Done::Reset => mirrored.reset(std::slice::from_ref(part)).await?,
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Clock, LimitBuilder, SystemClock, Timestamp};
 
-use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;
+use super::mirrored::{Mirrored, Part, Slice, after, earlier, forget, put};
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::clock::{DAY, HOUR, START, pause};
@@ -103,74 +103,74 @@ fn tenth(kind: Kind, way: &str, period: Duration) -> CaseResult<[Part; 2]> {
     meters(kind.builder(ALL, period), Kind::Fixed.builder(1_000, period / 10).name(kind.name()), way)
 }
 
-pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 2]) -> CaseResult {
+pub(super) async fn write(mirrored: &mut Mirrored, way: Way, [part, other]: &[Part; 2]) -> CaseResult {
     let all = &[part.of(ALL)];
     match way {
         Way::Claim => {
-            beside.claim(Mode::Charge, &[part.of(1)]).await?;
-            beside.claim(Mode::Charge, &[part.of(3)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(1)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(3)]).await?;
         }
         Way::First => {
-            beside.claim(Mode::Charge, &[part.of(ALL), other.of(1)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(ALL), other.of(1)]).await?;
         }
         Way::Second => {
-            beside.claim(Mode::Charge, &[other.of(1), part.of(ALL)]).await?;
+            mirrored.claim(Mode::Charge, &[other.of(1), part.of(ALL)]).await?;
         }
         Way::Batch => {
-            let slice = |part| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part] };
+            let slice = |part| Slice { now: mirrored.now(), mode: Mode::Charge, parts: vec![part] };
             let slices = [other.of(1), part.of(2), part.of(2), other.of(1)].map(slice);
-            beside.many(&slices).await?;
+            mirrored.many(&slices).await?;
         }
         Way::Forced => {
-            beside.claim(Mode::Charge, &[part.of(1)]).await?;
-            beside.claim(Mode::Force, &[part.of(ALL + 1)]).await?;
+            mirrored.claim(Mode::Charge, &[part.of(1)]).await?;
+            mirrored.claim(Mode::Force, &[part.of(ALL + 1)]).await?;
         }
         Way::NewForced => {
-            beside.claim(Mode::Force, all).await?;
+            mirrored.claim(Mode::Force, all).await?;
         }
         Way::Zero => {
-            beside.claim(Mode::Charge, all).await?;
-            beside.claim(Mode::Charge, &[part.of(0)]).await?;
-            beside.claim(Mode::Charge, &[other.of(1), part.of(0)]).await?;
+            mirrored.claim(Mode::Charge, all).await?;
+            mirrored.claim(Mode::Charge, &[part.of(0)]).await?;
+            mirrored.claim(Mode::Charge, &[other.of(1), part.of(0)]).await?;
         }
         Way::Refund => {
-            let charged = beside.claim(Mode::Charge, all).await?;
-            beside.refund(&[(part.of(1), charged.verdicts[0].receipt)]).await?;
+            let charged = mirrored.claim(Mode::Charge, all).await?;
+            mirrored.refund(&[(part.of(1), charged.verdicts[0].receipt)]).await?;
         }
         Way::RefundOfTwo => {
-            let charged = beside.claim(Mode::Charge, &[other.of(2), part.of(ALL)]).await?;
+            let charged = mirrored.claim(Mode::Charge, &[other.of(2), part.of(ALL)]).await?;
             let [first, second] = [0, 1].map(|place: usize| charged.verdicts[place].receipt);
-            beside.refund(&[(other.of(1), first), (part.of(1), second)]).await?;
+            mirrored.refund(&[(other.of(1), first), (part.of(1), second)]).await?;
         }
         Way::RefundOfAll => {
-            let charged = beside.claim(Mode::Charge, all).await?;
-            let later = beside.now() + Duration::from_millis(50);
-            beside.set(later).refund(&[(part.of(ALL), charged.verdicts[0].receipt)]).await?;
+            let charged = mirrored.claim(Mode::Charge, all).await?;
+            let later = mirrored.now() + Duration::from_millis(50);
+            mirrored.set(later).refund(&[(part.of(ALL), charged.verdicts[0].receipt)]).await?;
         }
         Way::RefundOfUnknown => {
-            let now = beside.now();
-            beside.refund(&[(part.of(1), Receipt::at(now))]).await?;
+            let now = mirrored.now();
+            mirrored.refund(&[(part.of(1), Receipt::at(now))]).await?;
         }
         Way::Refused => {
-            beside.claim(Mode::Charge, all).await?;
-            beside.claim(Mode::Charge, all).await?;
-            beside.claim(Mode::Charge, &[other.of(1), part.of(1)]).await?;
-            beside.claim(Mode::Peek, all).await?;
+            mirrored.claim(Mode::Charge, all).await?;
+            mirrored.claim(Mode::Charge, all).await?;
+            mirrored.claim(Mode::Charge, &[other.of(1), part.of(1)]).await?;
+            mirrored.claim(Mode::Peek, all).await?;
         }
         Way::Reset => {
             // The meter that is reset first may have lived shortly.
-            beside.reset(all).await?;
-            beside.claim(Mode::Charge, all).await?;
-            beside.reset(all).await?;
-            beside.claim(Mode::Charge, &[part.of(ALL - 1)]).await?;
+            mirrored.reset(all).await?;
+            mirrored.claim(Mode::Charge, all).await?;
+            mirrored.reset(all).await?;
+            mirrored.claim(Mode::Charge, &[part.of(ALL - 1)]).await?;
         }
     }
     Ok(())
 }
 
 /// The instant at which all units fit again.
-async fn told(beside: &mut Beside, part: &Part) -> CaseResult<Timestamp> {
-    let peeked = beside.claim(Mode::Peek, &[part.of(ALL)]).await?;
+async fn reported(mirrored: &mut Mirrored, part: &Part) -> CaseResult<Timestamp> {
+    let peeked = mirrored.claim(Mode::Peek, &[part.of(ALL)]).await?;
     ensure!(!peeked.admitted, "all of {ALL} units are free right after a charge: {peeked:?}");
     peeked.verdicts[0].fits_at.ok_or_else(|| Failure::new(format!("told never: {peeked:?}")))
 }
@@ -185,25 +185,25 @@ async fn counts(bench: Bench, way: Way) -> CaseResult {
 }
 
 async fn counts_from(bench: &Bench, way: Way, kind: Kind, start: Timestamp) -> CaseResult {
-    let mut beside = Beside::new(bench);
+    let mut mirrored = Mirrored::new(bench);
     let meters = tenth(kind, &format!("{start:?}"), HOUR)?;
     // Inside a window, like most claims.
-    beside.set(start + Duration::from_secs(700));
-    write(&mut beside, way, &meters).await?;
+    mirrored.set(start + Duration::from_secs(700));
+    write(&mut mirrored, way, &meters).await?;
     if !kind.is_renewed() {
-        beside.set(start + DAY * 3_660);
-        return beside.stands(&meters, &format!("{way:?} of {kind:?}, and ten years")).await;
+        mirrored.set(start + DAY * 3_660);
+        return mirrored.stands(&meters, &format!("{way:?} of {kind:?}, and ten years")).await;
     }
-    let fits_at = told(&mut beside, &meters[0]).await?;
+    let fits_at = reported(&mut mirrored, &meters[0]).await?;
     for (now, when) in [
         (earlier(fits_at, Duration::from_nanos(1)), "to a nanosecond before all fits"),
         (fits_at, "until all fits"),
     ] {
-        beside.set(now);
+        mirrored.set(now);
         for part in &meters {
-            beside.stands(&[part.of(ALL)], &format!("{way:?} of {kind:?}, {when}")).await?;
+            mirrored.stands(&[part.of(ALL)], &format!("{way:?} of {kind:?}, {when}")).await?;
         }
-        let asked = beside.claim(Mode::Charge, &[meters[0].of(ALL)]).await;
+        let asked = mirrored.claim(Mode::Charge, &[meters[0].of(ALL)]).await;
         let asked = asked.map_err(|failure| after(&format!("{way:?} of {kind:?}, {when}"), failure))?;
         ensure_eq!(asked.admitted, now == fits_at, "whether all were admitted {when}, {kind:?}");
     }
@@ -214,18 +214,18 @@ async fn for_late_callers(bench: Bench) -> CaseResult {
     let (late, newest) = (Duration::from_millis(400), Duration::from_millis(550));
     for (way, _) in WAYS {
         for kind in bench.renewed() {
-            let mut beside = Beside::new(&bench);
+            let mut mirrored = Mirrored::new(&bench);
             let meters = tenth(kind, &format!("{way:?}"), HOUR)?;
-            write(beside.at(Duration::from_secs(700)), way, &meters).await?;
-            let fits_at = told(&mut beside, &meters[0]).await?;
+            write(mirrored.at(Duration::from_secs(700)), way, &meters).await?;
+            let fits_at = reported(&mut mirrored, &meters[0]).await?;
             // Other calls make the store clean up meanwhile.
             let traffic = Part::new(&Kind::Fixed.builder(1_000, HOUR).name("traffic").build()?, "k", 1);
-            for _ in 0..40 {
-                put(&bench.store, fits_at + newest, Mode::Charge, std::slice::from_ref(&traffic)).await??;
-            }
-            forget(&bench.store, fits_at + newest, &[traffic]).await??;
+            let traffic = [traffic];
+            let calls = (0..40).map(|_| put(&bench.store, fits_at + newest, Mode::Charge, &traffic));
+            futures::future::try_join_all(calls).await?; // a store may refuse some of them under contention
+            forget(&bench.store, fits_at + newest, &traffic).await??;
             let what = format!("{way:?} of {kind:?}, {late:?} before all fits");
-            beside.set(earlier(fits_at, late)).stands(&[meters[0].of(ALL)], &what).await?;
+            mirrored.set(earlier(fits_at, late)).stands(&[meters[0].of(ALL)], &what).await?;
         }
     }
     Ok(())
@@ -236,26 +236,26 @@ async fn in_real_time(bench: Bench) -> CaseResult {
     let mut waiting = Vec::new();
     for (way, name) in WAYS {
         for kind in bench.renewed() {
-            let mut beside = Beside::new(&bench);
+            let mut mirrored = Mirrored::new(&bench);
             let meters = tenth(kind, name, Duration::from_millis(2_400))?;
-            write(beside.set(clock.now()), way, &meters).await?;
-            let fits_at = match told(beside.set(clock.now()), &meters[0]).await {
+            write(mirrored.set(clock.now()), way, &meters).await?;
+            let fits_at = match reported(mirrored.set(clock.now()), &meters[0]).await {
                 Ok(fits_at) => fits_at,
                 // A window may have ended meanwhile. The model takes that into account.
                 Err(_) => clock.now(),
             };
-            waiting.push((beside, meters, fits_at, format!("{way:?} of {kind:?}")));
+            waiting.push((mirrored, meters, fits_at, format!("{way:?} of {kind:?}")));
         }
     }
     let mut checks = Vec::new();
-    for (mut beside, meters, fits_at, what) in waiting {
+    for (mut mirrored, meters, fits_at, what) in waiting {
         checks.push(async move {
             // From 200 ms before it to a little after it.
-            let now = if beside.has_server_time() { beside.now() } else { clock.now() };
+            let now = if mirrored.has_server_time() { mirrored.now() } else { clock.now() };
             let wait = fits_at.since(now);
             pause(wait.saturating_sub(Duration::from_millis(200))).await;
             for _ in 0..3 {
-                beside.stands_now(&[meters[0].clone()], &what).await?;
+                mirrored.stands_now(&[meters[0].clone()], &what).await?;
                 pause(Duration::from_millis(120)).await;
             }
             CaseResult::Ok(())
@@ -272,9 +272,9 @@ async fn forgotten(bench: Bench, ways: &[Way]) -> CaseResult {
     let mut written = Vec::new();
     for way in ways {
         for kind in bench.renewed() {
-            let mut beside = Beside::new(&bench);
+            let mut mirrored = Mirrored::new(&bench);
             let meters = tenth(kind, &format!("{way:?}"), period)?;
-            write(beside.set(clock.now()), *way, &meters).await?;
+            write(mirrored.set(clock.now()), *way, &meters).await?;
             written.push((format!("{way:?} of {kind:?}"), meters));
         }
     }

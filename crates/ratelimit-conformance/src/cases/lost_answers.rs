@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::store::{Mode, Receipt};
 use ratelimit_core::{Applied, StoreError};
 
-use super::beside::{Part, Slice, forget, give_back, put, put_many};
+use super::mirrored::{Part, Slice, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{START, pause};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::Limit;
 use ratelimit_core::store::{MAX_CLAIMS, Mode};
 
-use super::beside::{Part, Slice, forget, put_many};
+use super::mirrored::{Part, Slice, forget, put_many};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::START;

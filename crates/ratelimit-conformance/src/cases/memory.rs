@@ -142,11 +142,11 @@ pub(super) async fn gone_soon(bench: &Bench, period: Duration) -> CaseResult {
 async fn fill(limiter: &Limiter) -> CaseResult<Timestamp> {
     let full = Request::new("k").cost(3);
     limiter.charge(&full).await?;
-    let told = limiter.would_allow(&full).await?;
-    let Some(wait) = told.retry_after() else {
-        return Err(Failure::new(format!("a cost of 3 of 3 is told never to fit: {told:?}")));
+    let reported = limiter.would_allow(&full).await?;
+    let Some(wait) = reported.retry_after() else {
+        return Err(Failure::new(format!("a cost of 3 of 3 is told never to fit: {reported:?}")));
     };
-    Ok(told.now() + wait)
+    Ok(reported.now() + wait)
 }
 
 /// Checks that all units fit from the announced instant on, and not earlier. Returns whether it has come.
@@ -178,8 +178,8 @@ async fn left_alone(bench: Bench, kind: Kind) -> CaseResult {
     let limiter = bench.real(kind.limit(3, Duration::from_millis(3_200))?);
     let full = Request::new("k").cost(3);
     let fits_at = fill(&limiter).await?;
-    let told = limiter.would_allow(&full).await?;
-    let wait = fits_at.since(told.now());
+    let reported = limiter.would_allow(&full).await?;
+    let wait = fits_at.since(reported.now());
     pause(wait.saturating_sub(Duration::from_millis(150))).await;
     for _ in 0..2 {
         as_told(&limiter, fits_at).await?;

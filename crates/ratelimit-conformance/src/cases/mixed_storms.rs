@@ -5,8 +5,8 @@ use std::time::Duration;
 use ratelimit_core::store::{Answer, Mode};
 use ratelimit_core::{Algorithm, Limit, StoreError, Timestamp};
 
-use super::beside::{Part, Slice, earlier, give_back, put, put_many};
 use super::contended::may_contend;
+use super::mirrored::{Part, Slice, earlier, give_back, put, put_many};
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};

@@ -3,7 +3,7 @@
 use ratelimit_core::Limit;
 use ratelimit_core::store::Mode;
 
-use super::beside::{Beside, Part, Slice, after};
+use super::mirrored::{Mirrored, Part, Slice, after};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::DAYS;
@@ -151,34 +151,34 @@ pub(super) fn cases() -> Vec<Case> {
 /// Checks that each operation on one of two meters leaves the other unchanged.
 async fn are_apart(bench: &Bench, [first, second]: [&Part; 2]) -> CaseResult {
     for [one, other] in [[first, second], [second, first]] {
-        let mut beside = Beside::new(bench);
+        let mut mirrored = Mirrored::new(bench);
         let both = [one.clone(), other.clone()];
         let shown = format!("{:?} and {:?}", shown(one), shown(other));
         let done = async {
-            beside.reset(&both).await?;
-            let charged = beside.claim(Mode::Charge, &[one.of(5)]).await?;
-            beside.stands(&both, "a claim").await?;
-            beside.claim(Mode::Charge, &[other.of(2)]).await?;
-            let slice = |mode, part: Part| Slice { now: beside.now(), mode, parts: vec![part] };
-            beside.many(&[slice(Mode::Charge, one.of(1)), slice(Mode::Charge, other.of(1))]).await?;
-            beside.stands(&both, "a batch").await?;
-            beside.claim(Mode::Force, &[one.of(7)]).await?;
-            beside.stands(&both, "a forced charge").await?;
-            beside.refund(&[(one.of(3), charged.verdicts[0].receipt)]).await?;
-            beside.stands(&both, "a refund").await?;
-            beside.reset(std::slice::from_ref(one)).await?;
-            beside.stands(&both, "a reset").await?;
-            beside.claim(Mode::Charge, &[one.of(6)]).await?;
-            beside.reset(std::slice::from_ref(other)).await?;
-            beside.stands(&both, "a reset of the other").await?;
+            mirrored.reset(&both).await?;
+            let charged = mirrored.claim(Mode::Charge, &[one.of(5)]).await?;
+            mirrored.stands(&both, "a claim").await?;
+            mirrored.claim(Mode::Charge, &[other.of(2)]).await?;
+            let slice = |mode, part: Part| Slice { now: mirrored.now(), mode, parts: vec![part] };
+            mirrored.many(&[slice(Mode::Charge, one.of(1)), slice(Mode::Charge, other.of(1))]).await?;
+            mirrored.stands(&both, "a batch").await?;
+            mirrored.claim(Mode::Force, &[one.of(7)]).await?;
+            mirrored.stands(&both, "a forced charge").await?;
+            mirrored.refund(&[(one.of(3), charged.verdicts[0].receipt)]).await?;
+            mirrored.stands(&both, "a refund").await?;
+            mirrored.reset(std::slice::from_ref(one)).await?;
+            mirrored.stands(&both, "a reset").await?;
+            mirrored.claim(Mode::Charge, &[one.of(6)]).await?;
+            mirrored.reset(std::slice::from_ref(other)).await?;
+            mirrored.stands(&both, "a reset of the other").await?;
             // One operation on both, in which a store may confuse the names.
-            let two = beside.claim(Mode::Charge, &[one.of(1), other.of(2)]).await?;
-            beside.stands(&both, "a slice").await?;
+            let two = mirrored.claim(Mode::Charge, &[one.of(1), other.of(2)]).await?;
+            mirrored.stands(&both, "a slice").await?;
             let [of_one, of_other] = [0, 1].map(|place: usize| two.verdicts[place].receipt);
-            beside.refund(&[(one.of(1), of_one), (other.of(1), of_other)]).await?;
-            beside.stands(&both, "a refund of both").await?;
-            beside.reset(&both).await?;
-            beside.stands(&both, "a reset of both").await
+            mirrored.refund(&[(one.of(1), of_one), (other.of(1), of_other)]).await?;
+            mirrored.stands(&both, "a refund of both").await?;
+            mirrored.reset(&both).await?;
+            mirrored.stands(&both, "a reset of both").await
         };
         done.await.map_err(|failure| after(&format!("the names {shown}"), failure))?;
     }

@@ -6,7 +6,7 @@ use ratelimit_core::meter::MAX_UNITS;
 use ratelimit_core::store::Mode;
 use ratelimit_core::{Limit, Timestamp};
 
-use super::beside::{Beside, Part, Slice, put};
+use super::mirrored::{Mirrored, Part, Slice, put};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAY, DAYS, HOUR, START};
@@ -117,31 +117,31 @@ async fn largest_quota(bench: Bench) -> CaseResult {
 }
 
 async fn quota_of_zero(bench: Bench) -> CaseResult {
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     for kind in WINDOWS {
         let part = |quota| kind.limit(quota, DAYS).map(|limit| Part::new(&limit, kind.name(), 1));
         let (ten, none) = (part(10)?, part(0)?);
         let other = Part::new(&kind.builder(10, DAYS).name("other").build()?, kind.name(), 1);
         for used in [0, 4] {
             if used > 0 {
-                beside.claim(Mode::Charge, &[ten.of(used)]).await?;
+                mirrored.claim(Mode::Charge, &[ten.of(used)]).await?;
             }
             for (mode, parts) in [
                 (Mode::Charge, vec![none.clone()]),
                 (Mode::Peek, vec![none.clone()]),
                 (Mode::Charge, vec![other.clone(), none.clone()]),
             ] {
-                let refused = beside.claim(mode, &parts).await?;
+                let refused = mirrored.claim(mode, &parts).await?;
                 ensure!(!refused.admitted, "{mode:?} was admitted by a quota of zero, {kind:?}: {refused:?}");
             }
-            let slice = |mode, part: &Part| Slice { now: beside.now(), mode, parts: vec![part.clone()] };
+            let slice = |mode, part: &Part| Slice { now: mirrored.now(), mode, parts: vec![part.clone()] };
             let batch = [(Mode::Charge, &none), (Mode::Charge, &other), (Mode::Peek, &none)];
-            beside.many(&batch.map(|(mode, part)| slice(mode, part))).await?;
-            beside.stands(&[none.clone(), other.clone(), ten.clone()], "a quota of zero").await?;
+            mirrored.many(&batch.map(|(mode, part)| slice(mode, part))).await?;
+            mirrored.stands(&[none.clone(), other.clone(), ten.clone()], "a quota of zero").await?;
         }
-        let rest = beside.claim(Mode::Charge, &[ten.of(6)]).await?;
+        let rest = mirrored.claim(Mode::Charge, &[ten.of(6)]).await?;
         ensure!(rest.admitted, "6 of 6 were refused after a quota of zero, {kind:?}: {rest:?}");
-        beside.claim(Mode::Charge, &[ten]).await?; // refused
+        mirrored.claim(Mode::Charge, &[ten]).await?; // refused
     }
     Ok(())
 }
@@ -293,30 +293,30 @@ async fn idle(bench: Bench) -> CaseResult {
 }
 
 async fn beyond(bench: Bench) -> CaseResult {
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     for kind in bench.kinds() {
         for cost in [MAX_UNITS, MAX_UNITS + 1, u64::MAX] {
             let part = [Part::new(&kind.limit(1_000, HOUR)?, format!("{cost}"), cost)];
             for _ in 0..3 {
-                let forced = beside.claim(Mode::Force, &part).await?;
+                let forced = mirrored.claim(Mode::Force, &part).await?;
                 ensure_eq!(
                     (forced.admitted, forced.verdicts[0].remaining),
                     (true, 0),
                     "admitted and left when {cost} were forced, {kind:?}"
                 );
             }
-            beside.claim(Mode::Charge, &part).await?;
-            let refused = beside.claim(Mode::Charge, &[part[0].of(1)]).await?;
+            mirrored.claim(Mode::Charge, &part).await?;
+            let refused = mirrored.claim(Mode::Charge, &[part[0].of(1)]).await?;
             ensure!(
                 !refused.admitted && refused.verdicts[0].fits_at.is_some() == kind.is_renewed(),
                 "a unit after {cost} were forced, {kind:?}: {refused:?}"
             );
-            beside.reset(&part).await?;
-            beside.stands(&part, &format!("a reset of {cost}, {kind:?}")).await?;
-            let forced = beside.claim(Mode::Force, &part).await?;
-            beside.refund(&[(part[0].clone(), forced.verdicts[0].receipt)]).await?;
-            beside.stands(&part, &format!("a refund of {cost}, {kind:?}")).await?;
-            beside.reset(&part).await?;
+            mirrored.reset(&part).await?;
+            mirrored.stands(&part, &format!("a reset of {cost}, {kind:?}")).await?;
+            let forced = mirrored.claim(Mode::Force, &part).await?;
+            mirrored.refund(&[(part[0].clone(), forced.verdicts[0].receipt)]).await?;
+            mirrored.stands(&part, &format!("a refund of {cost}, {kind:?}")).await?;
+            mirrored.reset(&part).await?;
         }
     }
     Ok(())

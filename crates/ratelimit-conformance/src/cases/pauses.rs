@@ -9,8 +9,8 @@ use ratelimit_core::{Alignment, Clock, SystemClock, Timestamp};
 
 use tokio::time::Instant;
 
-use super::beside::{Beside, Part, after, put};
 use super::lifetimes::{ALL, WAYS, meters, write};
+use super::mirrored::{Mirrored, Part, after, put};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAYS, MINUTE, SECOND, pause};
@@ -60,21 +60,21 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn leases(bench: Bench) -> CaseResult {
     let clock = SystemClock::new();
-    let mut beside = Beside::new(&bench);
+    let mut mirrored = Mirrored::new(&bench);
     let mut written = Vec::new();
     for way in ["a charge", "a batch", "a release"] {
         let under =
             |lease: &str| CaseResult::Ok(Part::new(&limit(&format!("2 at once lease {lease}"))?, way, 1));
         let (short, long) = (under("1s")?, under("1h")?);
-        beside.set(clock.now());
+        mirrored.set(clock.now());
         if way == "a release" {
-            beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
-            let held = beside.claim(Mode::Charge, slice::from_ref(&short)).await?;
-            beside.refund(&[(short, held.verdicts[0].receipt)]).await?;
+            mirrored.claim(Mode::Charge, slice::from_ref(&long)).await?;
+            let held = mirrored.claim(Mode::Charge, slice::from_ref(&short)).await?;
+            mirrored.refund(&[(short, held.verdicts[0].receipt)]).await?;
         } else {
-            beside.claim(Mode::Charge, slice::from_ref(&long)).await?;
-            let now = beside.now();
-            beside.claim_as_of(now, Mode::Charge, short, way == "a batch").await?;
+            mirrored.claim(Mode::Charge, slice::from_ref(&long)).await?;
+            let now = mirrored.now();
+            mirrored.claim_as_of(now, Mode::Charge, short, way == "a batch").await?;
         }
         written.push((long, way));
     }
@@ -85,7 +85,7 @@ async fn leases(bench: Bench) -> CaseResult {
         put(&bench.store, clock.now(), Mode::Charge, slice::from_ref(&traffic)).await??;
     }
     for (long, way) in written {
-        beside
+        mirrored
             .set(clock.now())
             .stands(&[long], &format!("{PAUSE:?} and {way} under a shorter lease"))
             .await?;
@@ -108,32 +108,32 @@ async fn left_alone(bench: &Bench, wait: Duration) -> CaseResult {
                     // So that a step has as many units as the burst.
                     short = short.step(Duration::from_millis(ALL));
                 }
-                let mut beside = Beside::new(bench);
+                let mut mirrored = Mirrored::new(bench);
                 // Permits under another lease share their log, which another case tests.
                 if kind.is_renewed() && kind != Kind::Permits {
                     let part = Part::new(&short.build()?, &key, 1);
-                    beside.set(clock.now()).claim(Mode::Charge, &[part]).await?;
+                    mirrored.set(clock.now()).claim(Mode::Charge, &[part]).await?;
                 }
-                waiting.push((beside, way, kind, period, key));
+                waiting.push((mirrored, way, kind, period, key));
             }
         }
     }
     // Until what the short limits have charged has drained.
     pause(Duration::from_millis(5)).await;
     let mut written = Vec::new();
-    for (mut beside, way, kind, period, what) in waiting {
+    for (mut mirrored, way, kind, period, what) in waiting {
         let mut long = kind.builder(ALL, period).name("long");
         if kind.is_window() {
             long = long.alignment(begins_at(clock.now(), period));
         }
         let meters = meters(long, Kind::Fixed.builder(1_000, SECOND).name("other"), &what)?;
-        let outcome = write(beside.set(clock.now()), way, &meters).await;
+        let outcome = write(mirrored.set(clock.now()), way, &meters).await;
         outcome.map_err(|failure| after(&what, failure))?;
-        written.push((beside, meters, what));
+        written.push((mirrored, meters, what));
     }
     pause(wait).await;
-    for (mut beside, meters, what) in written {
-        beside.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{wait:?} and {what}")).await?;
+    for (mut mirrored, meters, what) in written {
+        mirrored.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{wait:?} and {what}")).await?;
     }
     Ok(())
 }
@@ -153,10 +153,10 @@ async fn charged_all_the_time(bench: &Bench) -> CaseResult {
 async fn charged_by(bench: &Bench, call: &str, part: Part) -> CaseResult {
     let clock = SystemClock::new();
     let began = Instant::now();
-    let mut beside = Beside::new(bench);
+    let mut mirrored = Mirrored::new(bench);
     while began.elapsed() < PAUSE {
         let mode = if call == "forced charges" { Mode::Force } else { Mode::Charge };
-        let compared = beside.claim_as_of(clock.now(), mode, part.clone(), call == "batches").await;
+        let compared = mirrored.claim_as_of(clock.now(), mode, part.clone(), call == "batches").await;
         if !compared.map_err(|failure| after(&format!("{:?} of {call}", began.elapsed()), failure))? {
             return Ok(());
         }

@@ -85,10 +85,10 @@ async fn deadline(bench: Bench) -> CaseResult {
     trial.admit(8).await?;
     let options = Acquire::default().timeout(Duration::from_secs(7));
     let ended = trial.limiter.acquire_with("k", options).await;
-    let Err(AcquireError::Deadline(told)) = ended else {
+    let Err(AcquireError::Deadline(reported)) = ended else {
         return Err(Failure::new(format!("took a turn after the deadline: {ended:?}")));
     };
-    ensure!(!told.allowed(), "a turn was taken: {told:?}");
+    ensure!(!reported.allowed(), "a turn was taken: {reported:?}");
     trial.expect_left(2).await
 }
 

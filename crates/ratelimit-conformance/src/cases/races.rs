@@ -5,8 +5,8 @@ use std::time::Duration;
 use ratelimit_core::{Decision, Limit, Limits, Request};
 
 use super::atomic::{exactly, exactly_on, still};
-use super::beside::after;
 use super::contended::{admitted, done, on_several_keys};
+use super::mirrored::after;
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, MINUTE, START};

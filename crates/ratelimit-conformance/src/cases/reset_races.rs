@@ -3,8 +3,8 @@
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
 use std::sync::Arc;
 
-use super::beside::{Part, forget};
 use super::contended::admitted;
+use super::mirrored::{Part, forget};
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START};

@@ -150,8 +150,8 @@ async fn sequence(
             Ended::Differs(difference) => {
                 let slow = if began.elapsed() > SHORT { SLOW } else { "" };
                 let shrink = Shrink { shape, store, keys, short: SHORT, steps, difference };
-                let told = shrink.told().await?;
-                return Err(Failure::new(format!("sequence {number} of --seed {run}, {told}{slow}")));
+                let reported = shrink.reported().await?;
+                return Err(Failure::new(format!("sequence {number} of --seed {run}, {reported}{slow}")));
             }
             // The windows of staggered limits depend on the key. So the store may have removed a meter here that could not be
             // removed when the sequence was written, and the clock steps back before that. The next one does not.

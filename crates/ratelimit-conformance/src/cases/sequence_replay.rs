@@ -37,13 +37,13 @@ pub(super) struct Difference {
     /// The expected and the actual figures.
     pub(super) what: String,
     /// The steps up to it, as text.
-    pub(super) history: Vec<Told>,
+    pub(super) history: Vec<Reported>,
     /// The meters of the step.
     pub(super) meters: Vec<String>,
 }
 
 /// A step as text.
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) place: usize,
     pub(super) text: String,
     /// The scope and the key, which are the same for all quotas of a meter.
@@ -195,15 +195,15 @@ impl<'a> Replay<'a> {
 
     /// Describes a difference in the last step of the history.
     fn differs(&mut self, step: usize, what: String) -> Difference {
-        let told = |(place, done): &(usize, Done<'_>)| done.told(*place, *place == step);
-        let history: Vec<Told> = self.history.iter().map(told).collect();
-        let meters = history.last().map(|told| told.meters.clone()).unwrap_or_default();
+        let reported = |(place, done): &(usize, Done<'_>)| done.reported(*place, *place == step);
+        let history: Vec<Reported> = self.history.iter().map(reported).collect();
+        let meters = history.last().map(|reported| reported.meters.clone()).unwrap_or_default();
         Difference { step, what, history, meters }
     }
 }
 
 impl Done<'_> {
-    fn told(&self, place: usize, differs: bool) -> Told {
+    fn reported(&self, place: usize, differs: bool) -> Reported {
         let (text, meters) = match self {
             Self::Claimed(slice, found) => {
                 let meters = slice.parts.iter().map(|part| meter(&part.limit, part.key)).collect();
@@ -223,7 +223,7 @@ impl Done<'_> {
                 (format!("{} reset {}", instant(*now), name(limit, *key)), vec![meter(limit, *key)])
             }
         };
-        Told { place, text, meters }
+        Reported { place, text, meters }
     }
 }
 

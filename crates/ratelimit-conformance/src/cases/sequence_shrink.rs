@@ -30,7 +30,7 @@ pub(super) struct Shrink<'a> {
 
 impl Shrink<'_> {
     /// Shortens the sequence, and describes the result.
-    pub(super) async fn told(mut self) -> CaseResult<String> {
+    pub(super) async fn reported(mut self) -> CaseResult<String> {
         let whole = self.steps.len();
         let mut search = Search { began: Instant::now(), tries: 0 };
         self.leave_out_steps(&mut search).await?;
@@ -49,10 +49,11 @@ impl Shrink<'_> {
     fn history(&self) -> String {
         let Difference { history, meters, .. } = &self.difference;
         let is_short = history.len() <= TOLD;
-        let touching =
-            history.iter().filter(|told| is_short || told.meters.iter().any(|meter| meters.contains(meter)));
+        let touching = history
+            .iter()
+            .filter(|reported| is_short || reported.meters.iter().any(|meter| meters.contains(meter)));
         let lines: Vec<String> =
-            touching.map(|told| format!("       {:3} {}", told.place + 1, told.text)).collect();
+            touching.map(|reported| format!("       {:3} {}", reported.place + 1, reported.text)).collect();
         lines[lines.len().saturating_sub(TOLD)..].join("\n")
     }
 

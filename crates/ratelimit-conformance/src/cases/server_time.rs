@@ -5,8 +5,8 @@ use std::time::Duration;
 use ratelimit_core::store::{Answer, Decisions, Mode};
 use ratelimit_core::{Clock, RateLimiter, SystemClock, Timestamp};
 
-use super::beside::{Part, Slice, after, earlier, give_back, put, put_many};
 use super::contended::admitted;
+use super::mirrored::{Part, Slice, after, earlier, give_back, put, put_many};
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::{DAYS, HOUR, START, pause};

@@ -2,7 +2,7 @@
 
 use ratelimit_core::store::{Mode, Receipt};
 
-use super::beside::{Beside, Part, after};
+use super::mirrored::{Mirrored, Part, after};
 use crate::bench::Bench;
 use crate::case::Case;
 use crate::clock::{DAYS, HOUR, START};
@@ -51,23 +51,23 @@ async fn each(bench: Bench, resets: bool) -> CaseResult {
             let parts: Vec<Part> =
                 (0..4).map(|place| Part::new(&limit, format!("{what} {place}"), 4)).collect();
             let bystander = Part::new(&limit, format!("{what} bystander"), 4);
-            let mut beside = Beside::new(&bench);
+            let mut mirrored = Mirrored::new(&bench);
             let mut charged = Vec::new();
             for (place, part) in parts.iter().enumerate() {
                 let receipt = if unknown.contains(&place) {
-                    Receipt::at(beside.now())
+                    Receipt::at(mirrored.now())
                 } else {
-                    beside.claim(Mode::Charge, std::slice::from_ref(part)).await?.verdicts[0].receipt
+                    mirrored.claim(Mode::Charge, std::slice::from_ref(part)).await?.verdicts[0].receipt
                 };
                 charged.push((part.of(3), receipt));
             }
-            beside.claim(Mode::Charge, std::slice::from_ref(&bystander)).await?;
-            beside.at(HOUR);
+            mirrored.claim(Mode::Charge, std::slice::from_ref(&bystander)).await?;
+            mirrored.at(HOUR);
             let done =
-                if resets { beside.reset(&parts).await } else { beside.refund(&charged).await.map(drop) };
+                if resets { mirrored.reset(&parts).await } else { mirrored.refund(&charged).await.map(drop) };
             done.map_err(|failure| after(&what, failure))?;
-            beside.stands(&parts, &what).await?;
-            beside.stands(&[bystander], &what).await?;
+            mirrored.stands(&parts, &what).await?;
+            mirrored.stands(&[bystander], &what).await?;
         }
     }
     Ok(())
@@ -77,15 +77,15 @@ async fn several_of_one(bench: Bench) -> CaseResult {
     for kind in bench.kinds() {
         let part = Part::new(&kind.limit(10, DAYS)?, "k", 0);
         let other = Part::new(&kind.limit(10, DAYS)?, "other", 0);
-        let mut beside = Beside::new(&bench);
+        let mut mirrored = Mirrored::new(&bench);
         let mut charged: Vec<(Part, Receipt)> = Vec::new();
         for part in [part.of(3), part.of(2), other.of(4), part.of(4)] {
-            let answer = beside.claim(Mode::Charge, std::slice::from_ref(&part)).await?;
+            let answer = mirrored.claim(Mode::Charge, std::slice::from_ref(&part)).await?;
             charged.push((part, answer.verdicts[0].receipt));
         }
         charged.reverse();
-        beside.refund(&charged[..3]).await?;
-        beside.stands(&[part, other], &format!("three refunds in one call, {kind:?}")).await?;
+        mirrored.refund(&charged[..3]).await?;
+        mirrored.stands(&[part, other], &format!("three refunds in one call, {kind:?}")).await?;
     }
     Ok(())
 }
@@ -94,11 +94,11 @@ async fn zero(bench: Bench) -> CaseResult {
     for kind in bench.kinds() {
         let limit = kind.limit(10, DAYS)?;
         let [first, second] = ["first", "second"].map(|key| Part::new(&limit, key, 5));
-        let mut beside = Beside::new(&bench);
-        let charged = beside.claim(Mode::Charge, &[first.clone(), second.clone()]).await;
+        let mut mirrored = Mirrored::new(&bench);
+        let charged = mirrored.claim(Mode::Charge, &[first.clone(), second.clone()]).await;
         let receipt = charged?.verdicts.last().map_or(Receipt::at(START), |verdict| verdict.receipt);
-        beside.refund(&[(first.of(0), receipt), (second.of(5), receipt)]).await?;
-        beside.stands(&[first, second], &format!("a refund of nothing and of 5, {kind:?}")).await?;
+        mirrored.refund(&[(first.of(0), receipt), (second.of(5), receipt)]).await?;
+        mirrored.stands(&[first, second], &format!("a refund of nothing and of 5, {kind:?}")).await?;
     }
     Ok(())
 }
@@ -107,19 +107,19 @@ async fn sixty_four(bench: Bench, resets: bool) -> CaseResult {
     for kind in Kind::METERS {
         let limit = kind.limit(10, DAYS)?;
         let parts: Vec<Part> = (0..64).map(|key| Part::new(&limit, format!("{key}"), 10)).collect();
-        let mut beside = Beside::new(&bench);
+        let mut mirrored = Mirrored::new(&bench);
         let mut charged = Vec::new();
         for part in &parts {
-            let answer = beside.claim(Mode::Charge, std::slice::from_ref(part)).await?;
+            let answer = mirrored.claim(Mode::Charge, std::slice::from_ref(part)).await?;
             charged.push((part.of(7), answer.verdicts[0].receipt));
         }
-        beside.at(HOUR);
+        mirrored.at(HOUR);
         if resets {
-            beside.reset(&parts).await?;
+            mirrored.reset(&parts).await?;
         } else {
-            beside.refund(&charged).await?;
+            mirrored.refund(&charged).await?;
         }
-        beside.stands(&parts, &format!("64 keys in one call, {kind:?}")).await?;
+        mirrored.stands(&parts, &format!("64 keys in one call, {kind:?}")).await?;
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use ratelimit_core::store::{Answer, CLOCK_SLACK, Decisions, Mode, Receipt};
 use ratelimit_core::{Clock, Limits, SystemClock, Timestamp};
 
 use super::atomic::exactly;
-use super::beside::{Part, earlier, give_back, put};
 use super::contended::may_contend;
+use super::mirrored::{Part, earlier, give_back, put};
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::{HOUR, START, TICK};
@@ -185,19 +185,19 @@ async fn in_state(bench: Bench, state: Before) -> CaseResult {
         let now = prepare(&trial, state, kind).await?;
         let left = trial.set(now).left().await?;
         let ended = exactly(&bench, &limits, now, left).await;
-        ended.map_err(|failure| super::beside::after(&format!("{state:?}, {kind:?}"), failure))?;
+        ended.map_err(|failure| super::mirrored::after(&format!("{state:?}, {kind:?}"), failure))?;
     }
     Ok(())
 }
 
 /// The answer to a claim of one unit.
-struct Told {
+struct Reported {
     asked_at: Timestamp,
     admitted: bool,
     receipt: Receipt,
 }
 
-impl Told {
+impl Reported {
     fn new(answer: &Answer) -> Self {
         Self { asked_at: answer.now, admitted: answer.admitted, receipt: answer.verdicts[0].receipt }
     }
@@ -224,32 +224,32 @@ async fn across_a_turn(bench: Bench, kind: Kind) -> CaseResult {
 async fn one_turn(bench: &Bench, part: &Part, turn: Timestamp, mut state: State, kind: Kind) -> CaseResult {
     let last = turn + TICK;
     let instants = [earlier(turn, Duration::from_millis(900)), earlier(turn, TICK), turn, last];
-    let told = storm(&bench.handles(4).await?, 160, |handle, number| {
+    let reported = storm(&bench.handles(4).await?, 160, |handle, number| {
         let (part, now) = (part.clone(), instants[number % instants.len()]);
-        async move { Ok(Told::new(&put(&handle, now, Mode::Charge, &[part]).await??)) }
+        async move { Ok(Reported::new(&put(&handle, now, Mode::Charge, &[part]).await??)) }
     })
     .await?;
     let peeked = put(&bench.store, last, Mode::Peek, &[part.of(0)]).await??;
     let left = peeked.verdicts[0].remaining;
     if kind.has_burst() {
-        let taken = told.iter().filter(|told| told.admitted).count() as u64;
+        let taken = reported.iter().filter(|reported| reported.admitted).count() as u64;
         ensure!(taken <= ALL, "{taken} of {ALL} were admitted within a second, {kind:?}");
         ensure!(taken + left >= ALL - 1, "{taken} were admitted, and {left} of {ALL} are left, {kind:?}");
     } else {
         let meter = part.limit.meter_for(&part.key);
-        holds_together(&meter, &mut state, &told, kind)?;
+        holds_together(&meter, &mut state, &reported, kind)?;
         let expected = meter.verdict(&state, 0, last, None).remaining;
         ensure_eq!(left, expected, "left of {ALL} after the storm, {kind:?}");
     }
-    let refused = told.iter().any(|told| !told.admitted && told.asked_at == last);
+    let refused = reported.iter().any(|reported| !reported.admitted && reported.asked_at == last);
     ensure!(!refused || left == 0, "one was refused at the last instant although {left} are left, {kind:?}");
     Ok(())
 }
 
 /// Checks that the admitted units fit one after another, in the order of their receipts.
-fn holds_together(meter: &Meter, state: &mut State, told: &[Told], kind: Kind) -> CaseResult {
+fn holds_together(meter: &Meter, state: &mut State, reported: &[Reported], kind: Kind) -> CaseResult {
     let mut receipts: Vec<Receipt> =
-        told.iter().filter(|told| told.admitted).map(|told| told.receipt).collect();
+        reported.iter().filter(|reported| reported.admitted).map(|reported| reported.receipt).collect();
     receipts.sort_unstable();
     for receipt in receipts {
         ensure!(
@@ -273,7 +273,7 @@ const KEYS: usize = 6;
 
 /// An admitted unit, and the instant of its answer.
 struct Answered {
-    told: Told,
+    reported: Reported,
     at: Timestamp,
 }
 
@@ -289,7 +289,7 @@ async fn while_meters_expire(bench: Bench) -> CaseResult {
         let admitted = answered.len() as u64;
         ensure!(admitted >= least, "{admitted} were admitted on a key, at least {least} fit, {kind:?}");
         // On a busy machine a claim may come so late that the store has removed what it was made on.
-        answered.retain(|answered| answered.at <= answered.told.asked_at + CLOCK_SLACK);
+        answered.retain(|answered| answered.at <= answered.reported.asked_at + CLOCK_SLACK);
         let meter = kind.limit(QUOTA, SHORT)?.meter_for(b"k");
         match (bench.promises().decisions, meter) {
             (_, Meter::Bucket(bucket)) => {
@@ -300,15 +300,16 @@ async fn while_meters_expire(bench: Bench) -> CaseResult {
             }
             (Decisions::Conservative, Meter::Window(window)) => {
                 let mut counts: HashMap<u64, u64> = HashMap::new();
-                for Answered { told, .. } in &answered {
-                    *counts.entry(window.place(told.receipt.instant()).0).or_default() += 1;
+                for Answered { reported, .. } in &answered {
+                    *counts.entry(window.place(reported.receipt.instant()).0).or_default() += 1;
                 }
                 let most = counts.values().max().copied().unwrap_or_default();
                 ensure!(most <= QUOTA, "{most} were admitted in one window of {QUOTA}, {kind:?}");
             }
             _ => {
-                let told: Vec<Told> = answered.into_iter().map(|answered| answered.told).collect();
-                holds_together(&meter, &mut meter.fresh(), &told, kind)?;
+                let reported: Vec<Reported> =
+                    answered.into_iter().map(|answered| answered.reported).collect();
+                holds_together(&meter, &mut meter.fresh(), &reported, kind)?;
             }
         }
     }
@@ -324,7 +325,7 @@ async fn bursts(
     let (clock, kind) = (SystemClock::new(), SHORT_KINDS[number / 3 % SHORT_KINDS.len()]);
     let promises = handle.dyn_promises();
     let limit = kind.limit(QUOTA, SHORT)?;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for round in 0..3 {
         // Most claims come when the store may just have removed the meter, some a little earlier.
         let early = if number.is_multiple_of(4) { Duration::from_millis(15) } else { Duration::ZERO };
@@ -333,7 +334,8 @@ async fn bursts(
             let part = Part::new(&limit, format!("{key}"), 1);
             match put(&handle, clock.now(), Mode::Charge, &[part]).await? {
                 Ok(answer) if answer.admitted => {
-                    told.push(((kind, key), Answered { told: Told::new(&answer), at: clock.now() }));
+                    reported
+                        .push(((kind, key), Answered { reported: Reported::new(&answer), at: clock.now() }));
                 }
                 Ok(_) => {}
                 Err(error) if may_contend(promises, &error) => {}
@@ -341,7 +343,7 @@ async fn bursts(
             }
         }
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// Checks that no span admits more units than may be in so many nanoseconds. A store may decide a late claim as of its
@@ -349,9 +351,9 @@ async fn bursts(
 fn rate_holds(answered: &[Answered], most: impl Fn(u64) -> u64, kind: Kind) -> CaseResult {
     let mut ends: Vec<Timestamp> = answered.iter().map(|answered| answered.at).collect();
     ends.sort_unstable();
-    for from in answered.iter().map(|answered| answered.told.asked_at) {
+    for from in answered.iter().map(|answered| answered.reported.asked_at) {
         for to in ends.iter().copied().filter(|to| *to > from) {
-            let is_within = |answered: &&Answered| answered.told.asked_at >= from && answered.at <= to;
+            let is_within = |answered: &&Answered| answered.reported.asked_at >= from && answered.at <= to;
             let units = answered.iter().filter(is_within).count() as u64;
             let nanos = to.as_nanos() - from.as_nanos();
             let most = most(nanos);

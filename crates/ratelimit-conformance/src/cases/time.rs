@@ -6,7 +6,7 @@ use ratelimit_core::Limits;
 use ratelimit_core::store::{CLOCK_SLACK, Mode};
 
 use super::atomic::still;
-use super::beside::{Part, put};
+use super::mirrored::{Part, put};
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::{MINUTE, START};

@@ -4,7 +4,7 @@ use ratelimit_core::meter::Meter;
 use ratelimit_core::store::{Decisions, Mode, Time};
 use ratelimit_core::{IntoLimits, Limit, ManualClock, RateLimiter, Request};
 
-use super::beside::{Part, forget, give_back, put};
+use super::mirrored::{Part, forget, give_back, put};
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
 use crate::clock::{DAYS, START};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use ratelimit_core::store::{Mode, Receipt};
 
-use super::beside::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use super::contended::may_contend;
+use super::mirrored::{Part, Slice, after, forget, give_back, promises_with, put, put_many};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::{DAYS, START, pause};

@@ -91,9 +91,9 @@ async fn grows(bench: Bench) -> CaseResult {
         }
         let mut last = Duration::ZERO;
         for cost in 1..=10 {
-            let told = trial.limiter.would_allow(trial.request(cost)).await?;
-            let Some(wait) = told.retry_after() else {
-                return Err(Failure::new(format!("told never for {cost} of 10, {kind:?}: {told:?}")));
+            let reported = trial.limiter.would_allow(trial.request(cost)).await?;
+            let Some(wait) = reported.retry_after() else {
+                return Err(Failure::new(format!("told never for {cost} of 10, {kind:?}: {reported:?}")));
             };
             ensure!(wait >= last, "a cost of {cost} waits {wait:?}, one less {last:?}, {kind:?}");
             last = wait;
@@ -158,10 +158,14 @@ async fn deadline(bench: Bench) -> CaseResult {
     trial.admit(2).await?;
     let options = Acquire::default().timeout(MINUTE);
     let ended = trial.limiter.acquire_with("k", options).await;
-    let Err(AcquireError::Deadline(told)) = ended else {
+    let Err(AcquireError::Deadline(reported)) = ended else {
         return Err(Failure::new(format!("waited for a permit that comes after the deadline: {ended:?}")));
     };
-    ensure_eq!(told.retry_after(), Some(MINUTE + Duration::from_nanos(1)), "how long it would have taken");
+    ensure_eq!(
+        reported.retry_after(),
+        Some(MINUTE + Duration::from_nanos(1)),
+        "how long it would have taken"
+    );
     ensure_eq!(trial.limiter.clock().sleepers(), 0, "sleepers after it");
     // Nothing was charged.
     trial.advance(MINUTE + Duration::from_nanos(1)).expect_left(2).await

@@ -94,7 +94,7 @@ mod tests {
     fn configuration_errors_do_not_contain_secrets() {
         let new = MemcachedConfig::of;
         let secret = || Some("secret".to_owned());
-        for (config, told) in [
+        for (config, reported) in [
             (new("a,a:11211"), "named twice"),
             (new("a,,b"), "not valid"),
             (new("me:se@secret@a"), "%40"),
@@ -111,10 +111,10 @@ mod tests {
             ),
         ] {
             let message = message(&config);
-            assert!(message.contains(told) && !message.contains("secret"), "{message}");
+            assert!(message.contains(reported) && !message.contains("secret"), "{message}");
         }
         assert_eq!(message(&new("memcached+unix://me:secret@/a")), "");
-        let told = if cfg!(feature = "tls") { "on a Unix socket" } else { "the feature `tls`" };
-        assert!(message(&new("/a").tls(true)).contains(told));
+        let reported = if cfg!(feature = "tls") { "on a Unix socket" } else { "the feature `tls`" };
+        assert!(message(&new("/a").tls(true)).contains(reported));
     }
 }

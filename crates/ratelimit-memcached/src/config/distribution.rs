@@ -144,9 +144,9 @@ mod tests {
             for names in [&ten[..3], &ten] {
                 let even = 10_000 / names.len();
                 let (smallest, largest) = shares(distribution, names);
-                let told = format!("{distribution:?}, {}: {smallest} to {largest}", names.len());
-                assert!(even - smallest <= even * percent / 100, "{told}");
-                assert!(largest - even <= even * percent / 100, "{told}");
+                let reported = format!("{distribution:?}, {}: {smallest} to {largest}", names.len());
+                assert!(even - smallest <= even * percent / 100, "{reported}");
+                assert!(largest - even <= even * percent / 100, "{reported}");
             }
         }
     }

@@ -284,8 +284,8 @@ mod tests {
         queue.close(None, error::broken());
         let Ok(Outcome::Unsent(failure)) = push(&queue, b"4;", 4).try_recv() else { panic!("it is sent") };
         assert!(!error::is_maybe_applied(&failure));
-        let told = failure.to_string();
-        assert!(told.contains("without an answer"), "{told}: not why it was closed first");
+        let reported = failure.to_string();
+        assert!(reported.contains("without an answer"), "{reported}: not why it was closed first");
         assert!(first.try_recv().is_err() && !is_unsent(second), "their replies may still come");
         let mut buffer = Vec::new();
         assert!(!queue.take(&mut buffer), "it is closed");

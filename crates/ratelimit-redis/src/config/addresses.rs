@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn errors_do_not_contain_the_password() {
-        for (wrong, told) in [
+        for (wrong, reported) in [
             ("redis://:secret@a,b/", "redis+cluster://"),
             ("http+cluster://:secret@a", "begins with"),
             ("redis+cluster://:secret@a,,b", "not valid"),
@@ -83,7 +83,7 @@ mod tests {
             let failure = Servers::parse(wrong).err().unwrap_or_else(|| panic!("{wrong} is read"));
             assert_eq!(failure.kind(), ErrorKind::Misconfigured, "{wrong}");
             let text = failure.to_string();
-            assert!(text.contains(told) && !text.contains("secret"), "{text}");
+            assert!(text.contains(reported) && !text.contains("secret"), "{text}");
         }
     }
 }

@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn options_that_would_have_no_effect_are_errors() {
-        for (wrong, told) in [
+        for (wrong, reported) in [
             ("redis://a/?db=2", "redis://user:password@host/database"),
             ("redis://a/?user=u&pass=s3cret", "redis://user:password@host/database"),
             ("redis+cluster://a/?pass=s3cret", "redis://user:password@host/database"),
@@ -124,7 +124,7 @@ mod tests {
             ("redis+sentinel://a/name?protocol=resp3", "`sentinel_password`, `sentinel_user`"),
         ] {
             let error = RedisConfig::from_url(wrong).expect_err(wrong).to_string();
-            assert!(error.contains(told) && !error.contains("s3cret"), "{wrong}: {error}");
+            assert!(error.contains(reported) && !error.contains("s3cret"), "{wrong}: {error}");
         }
         for right in [
             "redis://a/2?protocol=resp3",

@@ -116,11 +116,11 @@ mod tests {
             (ServerError::BadResponse("HTTP/1.1 400".into()).into(), ErrorKind::Server, true, false),
         ];
         for (error, kind, maybe, in_step) in cases {
-            let told = error.to_string();
+            let reported = error.to_string();
             let fault = Fault::new(error);
             let error = fault.failure.clone();
-            assert_eq!((error.kind(), error::is_maybe_applied(&fault.failure)), (kind, maybe), "{told}");
-            assert_eq!(fault.health == Health::InStep, in_step, "{told}");
+            assert_eq!((error.kind(), error::is_maybe_applied(&fault.failure)), (kind, maybe), "{reported}");
+            assert_eq!(fault.health == Health::InStep, in_step, "{reported}");
         }
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn promises_with<'p>(store: &Handle, parts: impl IntoIterator<Item = 
 }
 
 /// The store and the model.
-pub(super) struct Beside {
+pub(super) struct Mirrored {
     handle: Handle,
     model: Model,
     conservative: bool,
@@ -145,7 +145,7 @@ pub(super) struct Beside {
     now: Timestamp,
 }
 
-impl Beside {
+impl Mirrored {
     /// An empty store and an empty model, at [`START`].
     pub(super) fn new(bench: &Bench) -> Self {
         let promises = bench.promises();
