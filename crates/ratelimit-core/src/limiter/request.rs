@@ -138,7 +138,7 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// Returns a request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
+    /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
         self.as_simple().ok_or(self)

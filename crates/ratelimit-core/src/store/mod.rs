@@ -321,7 +321,9 @@ macro_rules! forward {
                 &self,
                 now: Timestamp,
                 mode: Mode,
-                id: &MeterId<'_>, cost: u64, meter: &Meter,
+                id: &MeterId<'_>,
+                cost: u64,
+                meter: &Meter,
             ) -> Result<(bool, Verdict), StoreError> {
                 (**self).claim_one_now(now, mode, id, cost, meter)
             }
