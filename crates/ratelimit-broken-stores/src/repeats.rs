@@ -177,7 +177,11 @@ impl CounterStore for AtOnce {
         let waiting = Unless(Some(|| {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }));
-        for _ in 0..4 {
+        // Until there are too many, so that it does not depend on the speed of the machine how many wait.
+        for _ in 0..2_000 {
+            if self.waiting.load(Ordering::SeqCst) > TOO_MANY + 32 {
+                break;
+            }
             yield_now().await;
         }
         let is_lost = before >= TOO_MANY && claims.mode() == Mode::Force;

@@ -15,11 +15,11 @@ use crate::record::{Record, Wanted};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By {
     text: String,
-    parts: Vec<Part>,
+    parts: Vec<Dimension>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum Dimension {
     Field(Field),
     /// The network of the client's address, with this many bits for IPv4 and for IPv6.
     Network {
@@ -41,16 +41,16 @@ impl FromStr for By {
     }
 }
 
-fn part_of(text: &str) -> Result<Part, String> {
+fn part_of(text: &str) -> Result<Dimension, String> {
     let bits = match text.strip_prefix("ip/") {
         Some(bits) => bits,
         None if text.is_empty() => return Err("a name is missing".to_owned()),
-        None => return Ok(Part::Field(Field::of_name(text))),
+        None => return Ok(Dimension::Field(Field::of_name(text))),
     };
     let (v4, v6) = bits.split_once('/').unwrap_or((bits, "64"));
     let read = |bits: &str, most: u8| bits.parse().ok().filter(|bits| (1..=most).contains(bits));
     match (read(v4, 32), read(v6, 128)) {
-        (Some(v4), Some(v6)) => Ok(Part::Network { v4, v6 }),
+        (Some(v4), Some(v6)) => Ok(Dimension::Network { v4, v6 }),
         _ => Err("networks are ip/BITS or ip/BITS/BITS-OF-IPV6, such as ip/24 or ip/24/48".to_owned()),
     }
 }
@@ -58,7 +58,7 @@ fn part_of(text: &str) -> Result<Part, String> {
 /// By the client's address, `ip`.
 impl Default for By {
     fn default() -> Self {
-        Self { text: "ip".to_owned(), parts: vec![Part::Field(Field::Ip)] }
+        Self { text: "ip".to_owned(), parts: vec![Dimension::Field(Field::Ip)] }
     }
 }
 
@@ -75,16 +75,16 @@ const LONGEST: usize = 256;
 /// Makes the keys of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyMaker {
-    parts: Vec<(Part, usize)>,
+    parts: Vec<(Dimension, usize)>,
     clients: Option<Clients>,
 }
 
 impl KeyMaker {
     /// Adds the fields that keys are made of to `wanted`.
     pub(crate) fn new(by: &By, clients: Option<Clients>, wanted: &mut Wanted) -> Self {
-        let field = |part: &Part| match part {
-            Part::Field(field) => field.clone(),
-            Part::Network { .. } => Field::Ip,
+        let field = |part: &Dimension| match part {
+            Dimension::Field(field) => field.clone(),
+            Dimension::Network { .. } => Field::Ip,
         };
         let parts = by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect();
         Self { parts, clients }
@@ -114,15 +114,15 @@ impl KeyMaker {
             is_complete &= value.is_some();
             let value = value.unwrap_or(b"-");
             let begin = key.len();
-            let is_client = matches!(part, Part::Network { .. } | Part::Field(Field::Ip));
+            let is_client = matches!(part, Dimension::Network { .. } | Dimension::Field(Field::Ip));
             let found = self.clients.as_ref().filter(|_| is_client);
             let found =
                 found.and_then(|clients| clients.client(value, record)).map(|found| found.to_string());
             let value = found.as_ref().map_or(value, |found| found.as_bytes());
             match part {
-                Part::Network { v4, v6 } => network(value, *v4, *v6, key),
-                Part::Field(Field::Ip) => client(value, key),
-                Part::Field(_) => push(value, key),
+                Dimension::Network { v4, v6 } => network(value, *v4, *v6, key),
+                Dimension::Field(Field::Ip) => client(value, key),
+                Dimension::Field(_) => push(value, key),
             }
             if self.parts.len() > 1 {
                 quote(key, begin);

@@ -18,9 +18,9 @@ const START: Duration = Duration::from_secs(30);
 /// Clones are the same server. If the [`Testbed`](crate::Testbed) has started it, it is stopped when the last clone is
 /// dropped.
 #[derive(Clone)]
-pub struct Server(Arc<Parts>);
+pub struct Server(Arc<Inner>);
 
-struct Parts {
+struct Inner {
     name: &'static str,
     url: String,
     address: SocketAddr,
@@ -73,7 +73,7 @@ impl Server {
         body: Box<dyn Body>,
     ) -> Result<Self, ServerError> {
         let url = service.url(address);
-        let server = Self(Arc::new(Parts { name, url, address, service, body: Some(body) }));
+        let server = Self(Arc::new(Inner { name, url, address, service, body: Some(body) }));
         server.answers().await?;
         Ok(server)
     }
@@ -85,7 +85,7 @@ impl Server {
         address: SocketAddr,
         service: Arc<dyn Service>,
     ) -> Self {
-        Self(Arc::new(Parts { name, url, address, service, body: None }))
+        Self(Arc::new(Inner { name, url, address, service, body: None }))
     }
 
     /// Its address for clients, including the password if any: `redis://127.0.0.1:11434/`.

@@ -31,7 +31,7 @@ pub(super) struct Lease {
 
 /// The part of one claim that a lease pays.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Part {
+pub(super) struct LeaseShare {
     /// The serial of the lease; `None` if the claim has none.
     pub(super) serial: Option<u64>,
     /// Units taken from the lease.
@@ -69,18 +69,29 @@ impl Lease {
     }
 
     /// Takes units towards a cost. If they do not suffice, also decides how much to lease along with the rest.
-    pub(super) fn take(&mut self, cost: u64, now: Timestamp, may_lease: bool, config: &LeaseConfig) -> Part {
+    pub(super) fn take(
+        &mut self,
+        cost: u64,
+        now: Timestamp,
+        may_lease: bool,
+        config: &LeaseConfig,
+    ) -> LeaseShare {
         let taken = self.unspent.min(cost);
         self.unspent -= taken;
         self.is_used |= taken > 0;
         if taken == cost {
             self.receipt = self.receipt.max(Receipt::at(now));
-            return Part { serial: Some(self.serial), taken, want: 0, verdict: Some(self.verdict(now)) };
+            return LeaseShare {
+                serial: Some(self.serial),
+                taken,
+                want: 0,
+                verdict: Some(self.verdict(now)),
+            };
         }
         let may_lease = may_lease && !self.is_requesting;
         let want = if may_lease { self.want(cost, now, config) } else { 0 };
         self.is_requesting |= want > 0;
-        Part { serial: Some(self.serial), taken, want, verdict: None }
+        LeaseShare { serial: Some(self.serial), taken, want, verdict: None }
     }
 
     /// The size of the next lease: twice that of the last one if it was spent within the target duration, otherwise half of

@@ -15,8 +15,8 @@ use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Re
 use ratelimit_core::{CounterStore, StoreError, Timer, Timestamp};
 
 pub use self::config::LeaseConfig;
-use self::lease::{Lease, Part};
-use self::request::{Parts, Request};
+use self::lease::{Lease, LeaseShare};
+use self::request::{LeaseShares, Request};
 use self::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
@@ -138,8 +138,14 @@ impl<S: CounterStore + 'static> Leased<S> {
     }
 
     /// Takes units for one claim from its lease. Units that have to be returned to the store first go to `back`.
-    fn part(&self, claim: &Claim<'_>, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Part {
-        let Meter::Window(window) = claim.meter else { return Part::default() };
+    fn part(
+        &self,
+        claim: &Claim<'_>,
+        claims: &Claims<'_>,
+        may_lease: bool,
+        back: &mut Vec<Return>,
+    ) -> LeaseShare {
+        let Meter::Window(window) = claim.meter else { return LeaseShare::default() };
         let (now, mode) = (claims.now(), claims.mode());
         let is_large = window.limit() >= self.config.min_limit;
         let is_plain = is_large && mode == Mode::Charge && claim.cost > 0 && claim.cost <= window.limit();
@@ -152,7 +158,7 @@ impl<S: CounterStore + 'static> Leased<S> {
                 }
             }
             if !is_plain || !lease.serves(&window, now) {
-                return Part::default(); // a late claim: the store decides it as of its newest instant
+                return LeaseShare::default(); // a late claim: the store decides it as of its newest instant
             }
             lease.take(claim.cost, now, may_lease, &self.config)
         };
@@ -165,12 +171,12 @@ impl<S: CounterStore + 'static> Leased<S> {
     }
 
     /// Takes units for a slice from the leases. Units that have to be returned to the store first go to `back`.
-    fn parts(&self, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Parts {
+    fn parts(&self, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> LeaseShares {
         claims.iter().map(|claim| self.part(claim, claims, may_lease, back)).collect()
     }
 
     /// The request for what the leases do not pay.
-    fn request(&self, claims: &Claims<'_>, parts: Parts) -> Request<S> {
+    fn request(&self, claims: &Claims<'_>, parts: LeaseShares) -> Request<S> {
         let claims = OwnedClaims::new(claims, OwnedName::new);
         let resets = (self.resets.clone(), self.resets.load(Ordering::SeqCst));
         Request { store: self.inner.clone(), leases: self.leases.clone(), resets, claims, parts }
@@ -201,7 +207,7 @@ impl<S: CounterStore + 'static> Leased<S> {
 }
 
 /// The answer, if the leases pay the whole slice.
-fn paid_by_leases(claims: &Claims<'_>, parts: &[Part]) -> Option<Answer> {
+fn paid_by_leases(claims: &Claims<'_>, parts: &[LeaseShare]) -> Option<Answer> {
     let verdicts: Verdicts = parts.iter().map(|part| part.verdict).collect::<Option<_>>()?;
     Some(Answer { admitted: true, charged: true, now: claims.now(), verdicts })
 }

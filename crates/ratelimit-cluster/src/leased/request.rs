@@ -9,12 +9,12 @@ use ratelimit_core::store::{Answer, Claim, Claims, Refund, Verdict};
 use ratelimit_core::{CounterStore, StoreError};
 use smallvec::SmallVec;
 
-use super::lease::{Lease, Part, is_elsewhere};
+use super::lease::{Lease, LeaseShare, is_elsewhere};
 use super::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
 
-pub(super) type Parts = SmallVec<[Part; 2]>;
+pub(super) type LeaseShares = SmallVec<[LeaseShare; 2]>;
 
 /// A slice whose rest is claimed from the store. If this is dropped before the slice is admitted (after a refusal or an
 /// error), the units that were taken return to the leases.
@@ -24,7 +24,7 @@ pub(super) struct Request<S> {
     /// The number of resets, now and when the request was made.
     pub(super) resets: (Arc<AtomicU64>, u64),
     pub(super) claims: OwnedClaims<OwnedName>,
-    pub(super) parts: Parts,
+    pub(super) parts: LeaseShares,
 }
 
 impl<S> Drop for Request<S> {
@@ -80,7 +80,7 @@ impl<S: CounterStore> Request<S> {
     /// Whether the store charged the rest to another segment than that of the units from leases, because other clocks are
     /// ahead. The claim would then count partly in one segment and partly in the other.
     fn is_split(&self, answer: &Answer) -> bool {
-        type Charged<'r> = ((&'r OwnedClaim<OwnedName>, &'r Part), &'r Verdict);
+        type Charged<'r> = ((&'r OwnedClaim<OwnedName>, &'r LeaseShare), &'r Verdict);
         let is_split = |((claim, part), verdict): Charged<'_>| match &claim.meter {
             Meter::Window(window) if part.taken > 0 => {
                 is_elsewhere(window, window.place(self.claims.now).0, verdict.receipt)

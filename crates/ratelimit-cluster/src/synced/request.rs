@@ -43,12 +43,12 @@ pub(super) struct Return {
     /// When the units of a bucket at one rate began to drain.
     began: Option<Timestamp>,
     /// Of a partly drained unit of such a bucket.
-    part: Option<Part>,
+    part: Option<PartialUnit>,
 }
 
 /// What is left of a partly drained unit.
 #[derive(Clone, Copy)]
-struct Part {
+struct PartialUnit {
     /// How long it takes to drain.
     length: u64,
     /// When the store last charged the bucket, as far as this node knows.
@@ -75,7 +75,7 @@ impl Return {
     /// The receipt by which the store refunds these units and no part of others, if it refunds them as of `now`.
     pub(super) fn receipt(&self, now: Timestamp) -> Timestamp {
         // Units drain in order: those that are left are before the receipt.
-        self.part.map_or(self.receipt, |Part { length, charged_at }| {
+        self.part.map_or(self.receipt, |PartialUnit { length, charged_at }| {
             let end = now.max(charged_at).as_nanos().saturating_add(length);
             self.receipt.min(Timestamp::derived(end))
         })
@@ -198,7 +198,7 @@ pub(super) fn requests(
                 if part > 0 {
                     let receipt = floor.as_nanos().saturating_sub(length - part);
                     let refund = refund(Scope::of_bucket(&id, bucket), 1, Timestamp::derived(receipt));
-                    let part = Some(Part { length: part, charged_at: ledger.charged_at(&id) });
+                    let part = Some(PartialUnit { length: part, charged_at: ledger.charged_at(&id) });
                     returns.push(Return { began, part, ..refund });
                 }
                 requests.push(request(Scope::of_bucket(&id, bucket), 0, now));

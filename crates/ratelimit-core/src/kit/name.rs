@@ -16,10 +16,10 @@ use crate::MeterId;
 /// assert_eq!(OwnedName::new(&id).id(), id);
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct OwnedName(Parts);
+pub struct OwnedName(NameBytes);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Parts {
+enum NameBytes {
     Short { length: u8, namespace_end: u8, scope_end: u8, bytes: [u8; SHORT] },
     Long { bytes: Arc<[u8]>, namespace_end: usize, scope_end: usize },
 }
@@ -42,9 +42,9 @@ impl OwnedName {
                 let mut bytes = [0; SHORT];
                 let all = parts.into_iter().flatten();
                 bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
-                Self(Parts::Short { length, namespace_end, scope_end, bytes })
+                Self(NameBytes::Short { length, namespace_end, scope_end, bytes })
             }
-            _ => Self(Parts::Long { bytes: parts.concat().into(), namespace_end, scope_end }),
+            _ => Self(NameBytes::Long { bytes: parts.concat().into(), namespace_end, scope_end }),
         }
     }
 
@@ -52,10 +52,10 @@ impl OwnedName {
     #[inline]
     fn parts(&self) -> (&[u8], usize, usize) {
         match &self.0 {
-            Parts::Short { length, namespace_end, scope_end, bytes } => {
+            NameBytes::Short { length, namespace_end, scope_end, bytes } => {
                 (&bytes[..usize::from(*length)], (*namespace_end).into(), (*scope_end).into())
             }
-            Parts::Long { bytes, namespace_end, scope_end } => (bytes, *namespace_end, *scope_end),
+            NameBytes::Long { bytes, namespace_end, scope_end } => (bytes, *namespace_end, *scope_end),
         }
     }
 
@@ -102,7 +102,7 @@ mod tests {
             let id = MeterId { namespace, scope, key: &key };
             let name = OwnedName::new(&id);
             assert_eq!((name.id(), name.is(&id), &name), (id, true, &name.clone()));
-            assert_eq!(matches!(name.0, Parts::Short { .. }), length < 28, "{length}");
+            assert_eq!(matches!(name.0, NameBytes::Short { .. }), length < 28, "{length}");
             for other in [MeterId { namespace: "x", ..id }, MeterId { key: b"x", ..id }] {
                 assert!(name != OwnedName::new(&other) && !name.is(&other));
             }

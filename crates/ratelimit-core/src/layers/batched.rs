@@ -123,7 +123,7 @@ impl<S: CounterStore + 'static> Batched<S> {
         let few = queue.callers.get() <= config.unbatched;
         if queue.waiting.is_empty() && few {
             queue.in_flight += 1;
-            return Ok(Turn::Now(Permit { shared: self.shared.clone(), begun: true }));
+            return Ok(Turn::Now(RoundTrip { shared: self.shared.clone(), begun: true }));
         }
         if queue.waiting.len() >= config.max_waiting {
             let message = "too many checks are waiting already";
@@ -147,17 +147,17 @@ impl<S: CounterStore + 'static> Batched<S> {
 }
 
 enum Turn<S: CounterStore + 'static> {
-    Now(Permit<S>),
+    Now(RoundTrip<S>),
     Waiting(u64, oneshot::Receiver<Result<Answer, StoreError>>),
 }
 
 /// One of the concurrent round trips. When it ends, for whatever reason, the waiting claims are sent next.
-struct Permit<S: CounterStore + 'static> {
+struct RoundTrip<S: CounterStore + 'static> {
     shared: Arc<Shared<S>>,
     begun: bool,
 }
 
-impl<S: CounterStore + 'static> Drop for Permit<S> {
+impl<S: CounterStore + 'static> Drop for RoundTrip<S> {
     fn drop(&mut self) {
         let mut queue = self.shared.queue();
         queue.in_flight -= 1;
@@ -182,13 +182,13 @@ impl<S: CounterStore + 'static> Drop for Permit<S> {
 
 /// Yields once before it sends: callers that got their answers together often claim again at the same moment, so the first
 /// claim soon has company.
-async fn send_soon<S: CounterStore + 'static>(permit: Permit<S>) {
+async fn send_soon<S: CounterStore + 'static>(permit: RoundTrip<S>) {
     tokio::task::yield_now().await;
     send(permit).await;
 }
 
 /// Makes one round trip with the claims that have waited longest. When it ends, the next one begins.
-async fn send<S: CounterStore + 'static>(mut permit: Permit<S>) {
+async fn send<S: CounterStore + 'static>(mut permit: RoundTrip<S>) {
     let (batch, another) = permit.begin();
     if let Some(another) = another {
         tokio::spawn(send_another(another));
@@ -214,11 +214,11 @@ async fn send<S: CounterStore + 'static>(mut permit: Permit<S>) {
 }
 
 /// [`send`] as a type that can be named, because it starts another round trip like itself.
-fn send_another<S: CounterStore + 'static>(permit: Permit<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+fn send_another<S: CounterStore + 'static>(permit: RoundTrip<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(send(permit))
 }
 
-impl<S: CounterStore + 'static> Permit<S> {
+impl<S: CounterStore + 'static> RoundTrip<S> {
     /// Takes the claims to send from the queue, without those whose callers have given up. Also returns another round
     /// trip if more claims wait than fit in one.
     fn begin(&mut self) -> (Vec<Waiting>, Option<Self>) {
@@ -240,13 +240,13 @@ impl<S: CounterStore + 'static> Permit<S> {
 
 impl<S: CounterStore + 'static> Shared<S> {
     /// A round trip for the waiting claims, if another one may begin and none is about to.
-    fn next_permit(self: &Arc<Self>, queue: &mut Queue) -> Option<Permit<S>> {
+    fn next_permit(self: &Arc<Self>, queue: &mut Queue) -> Option<RoundTrip<S>> {
         if queue.gathering || queue.waiting.is_empty() || queue.in_flight >= self.config.concurrent_batches {
             return None;
         }
         queue.gathering = true;
         queue.in_flight += 1;
-        Some(Permit { shared: self.clone(), begun: false })
+        Some(RoundTrip { shared: self.clone(), begun: false })
     }
 }
 

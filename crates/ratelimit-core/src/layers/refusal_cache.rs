@@ -218,14 +218,14 @@ struct Table {
 struct CacheSlot {
     /// How many times an entry was removed here. The answer to a call that began before a removal is not cached.
     changes: u64,
-    known: Option<Refusal>,
+    known: Option<CachedRefusal>,
 }
 
 /// For each claim, how many times an entry had been removed from its place before the store was called.
 type Before = SmallVec<[u64; 1]>;
 
 /// A cached refusal of a set of claims.
-struct Refusal {
+struct CachedRefusal {
     names: Vec<u8>,
     requested: SmallVec<[(u64, Meter); 1]>,
     from: Timestamp,
@@ -247,7 +247,7 @@ fn requested(claims: &Claims<'_>) -> impl Iterator<Item = (u64, Meter)> {
     claims.iter().map(|claim| (claim.cost, claim.meter))
 }
 
-impl std::fmt::Debug for Refusal {
+impl std::fmt::Debug for CachedRefusal {
     /// Keys identify people: does not show the name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Refusal(from {:?} until {:?})", self.from, self.until)
@@ -315,7 +315,7 @@ impl Table {
             return;
         }
         let until = fits_at.min(now + max_age);
-        let known = Refusal {
+        let known = CachedRefusal {
             names,
             requested: requested(claims).collect(),
             from: now,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::parse_error::{Expected, Part, SEPARATOR};
+use super::parse_error::{Expected, SEPARATOR, WhichLimit};
 use super::{Limit, ParseLimitError, text};
 use crate::{LimitError, MAX_CLAIMS};
 
@@ -174,14 +174,14 @@ impl FromStr for Limits {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = parts(text);
         let is_alone = parts.len() == 1;
-        let place = |index| if is_alone { Part::Alone } else { Part::Nth(index) };
+        let place = |index| if is_alone { WhichLimit::Alone } else { WhichLimit::Nth(index) };
         let read = |(index, part)| text::read(text, part, place(index));
         let limits = parts.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         Self::new(limits).map_err(|error| ParseLimitError {
             text: text.to_owned(),
             end: text.len(),
             position: 0,
-            place: Part::Together,
+            place: WhichLimit::Together,
             expected: Expected::Valid(error),
         })
     }

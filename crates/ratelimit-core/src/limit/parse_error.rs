@@ -16,13 +16,13 @@ pub struct ParseLimitError {
     /// The end of the limit that cannot be parsed.
     pub(super) end: usize,
     pub(super) position: usize,
-    pub(super) place: Part,
+    pub(super) place: WhichLimit,
     pub(super) expected: Expected,
 }
 
 /// Which part of the text is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum WhichLimit {
     /// The text, which is a single limit.
     Alone,
     /// The limit at this index, of several.
@@ -66,15 +66,17 @@ impl fmt::Display for ParseLimitError {
         let Self { text, position, place, expected, .. } = self;
         match expected {
             Expected::Valid(error) => match place {
-                Part::Alone => write!(f, "the limit {text:?} is not possible: {error}"),
-                Part::Nth(index) => write!(f, "limit {} of {text:?} is not possible: {error}", index + 1),
-                Part::Together => write!(f, "the limits {text:?} are not possible together: {error}"),
+                WhichLimit::Alone => write!(f, "the limit {text:?} is not possible: {error}"),
+                WhichLimit::Nth(index) => {
+                    write!(f, "limit {} of {text:?} is not possible: {error}", index + 1)
+                }
+                WhichLimit::Together => write!(f, "the limits {text:?} are not possible together: {error}"),
             },
             Expected::Text(expected) => {
                 match place {
-                    Part::Alone => write!(f, "cannot read the limit {text:?}")?,
-                    Part::Nth(index) => write!(f, "cannot read limit {} of {text:?}", index + 1)?,
-                    Part::Together => write!(f, "cannot read the limits {text:?}")?,
+                    WhichLimit::Alone => write!(f, "cannot read the limit {text:?}")?,
+                    WhichLimit::Nth(index) => write!(f, "cannot read limit {} of {text:?}", index + 1)?,
+                    WhichLimit::Together => write!(f, "cannot read the limits {text:?}")?,
                 }
                 let column = text.get(..*position).unwrap_or(text).chars().count() + 1;
                 write!(f, ": expected {expected} at character {column}, found {:?}", self.found())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::calendar::Calendar;
 use super::duration::{self, Text};
-use super::parse_error::{Expected, Part};
+use super::parse_error::{Expected, WhichLimit};
 use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, ParseLimitError, hints};
 use crate::LimitError;
 
@@ -73,17 +73,17 @@ impl FromStr for Limit {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        read(text, 0..text.len(), Part::Alone)
+        read(text, 0..text.len(), WhichLimit::Alone)
     }
 }
 
 /// Parses the limit in this part of `text`.
-pub(super) fn read(text: &str, part: Range<usize>, place: Part) -> Result<Limit, ParseLimitError> {
+pub(super) fn read(text: &str, part: Range<usize>, place: WhichLimit) -> Result<Limit, ParseLimitError> {
     let Range { start, end } = part;
     let mut reader = Reader { text: &text[..end], position: start };
     reader.skip_space();
     let start = reader.position;
-    if start == end && end == text.len() && matches!(place, Part::Nth(1..)) {
+    if start == end && end == text.len() && matches!(place, WhichLimit::Nth(1..)) {
         let expected = Expected::Text("another limit after the ';', or no ';',");
         return Err(ParseLimitError { text: text.to_owned(), end, position: start, place, expected });
     }

@@ -34,25 +34,25 @@ use crate::{Algorithm, Claim, Claims, Limit, LimitError, Limits, MeterId, Mode, 
 /// limits, which the decision borrows.
 #[derive(Clone, Debug)]
 pub struct Request<'k, 'l> {
-    parts: Parts<'k, 'l>,
+    parts: RequestKeys<'k, 'l>,
 }
 
 /// Nearly always there is one part. It is not stored in a list, so that a check takes it in registers.
 #[derive(Clone, Debug)]
-enum Parts<'k, 'l> {
-    One(Part<'k, 'l>),
-    Several(Vec<Part<'k, 'l>>),
+enum RequestKeys<'k, 'l> {
+    One(RequestKey<'k, 'l>),
+    Several(Vec<RequestKey<'k, 'l>>),
 }
 
 /// One key of a request.
 #[derive(Clone)]
-pub(super) struct Part<'k, 'l> {
+pub(super) struct RequestKey<'k, 'l> {
     key: &'k [u8],
     cost: u64,
     limits: Option<Cow<'l, Limits>>,
 }
 
-impl std::fmt::Debug for Part<'_, '_> {
+impl std::fmt::Debug for RequestKey<'_, '_> {
     /// Keys identify people: shows only the length.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "key of {} bytes, cost {}", self.key.len(), self.cost)
@@ -63,7 +63,7 @@ impl<'k, 'l> Request<'k, 'l> {
     /// A request of one unit for `key`.
     #[inline]
     pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'k K) -> Self {
-        Self { parts: Parts::One(Part { key: key.as_ref(), cost: 1, limits: None }) }
+        Self { parts: RequestKeys::One(RequestKey { key: key.as_ref(), cost: 1, limits: None }) }
     }
 
     /// Sets the cost to `units` instead of one; of a request with several keys, the cost of each key that it has so far.
@@ -112,29 +112,29 @@ impl<'k, 'l> Request<'k, 'l> {
     #[must_use]
     pub fn and(self, other: impl Into<Request<'k, 'l>>) -> Self {
         let mut parts = match self.parts {
-            Parts::One(part) => vec![part],
-            Parts::Several(parts) => parts,
+            RequestKeys::One(part) => vec![part],
+            RequestKeys::Several(parts) => parts,
         };
         match other.into().parts {
-            Parts::One(part) => parts.push(part),
-            Parts::Several(others) => parts.extend(others),
+            RequestKeys::One(part) => parts.push(part),
+            RequestKeys::Several(others) => parts.extend(others),
         }
-        Self { parts: Parts::Several(parts) }
+        Self { parts: RequestKeys::Several(parts) }
     }
 
     #[inline]
-    fn parts(&self) -> &[Part<'k, 'l>] {
+    fn parts(&self) -> &[RequestKey<'k, 'l>] {
         match &self.parts {
-            Parts::One(part) => std::slice::from_ref(part),
-            Parts::Several(parts) => parts,
+            RequestKeys::One(part) => std::slice::from_ref(part),
+            RequestKeys::Several(parts) => parts,
         }
     }
 
     #[inline]
-    fn parts_mut(&mut self) -> &mut [Part<'k, 'l>] {
+    fn parts_mut(&mut self) -> &mut [RequestKey<'k, 'l>] {
         match &mut self.parts {
-            Parts::One(part) => std::slice::from_mut(part),
-            Parts::Several(parts) => parts,
+            RequestKeys::One(part) => std::slice::from_mut(part),
+            RequestKeys::Several(parts) => parts,
         }
     }
 
@@ -148,8 +148,10 @@ impl<'k, 'l> Request<'k, 'l> {
     #[inline]
     pub(super) fn as_simple(&self) -> Option<Simple<'k, 'l>> {
         match &self.parts {
-            Parts::One(Part { key, cost, limits: None }) => Some(Simple { key, cost: *cost, limits: None }),
-            Parts::One(Part { key, cost, limits: Some(Cow::Borrowed(limits)) }) => {
+            RequestKeys::One(RequestKey { key, cost, limits: None }) => {
+                Some(Simple { key, cost: *cost, limits: None })
+            }
+            RequestKeys::One(RequestKey { key, cost, limits: Some(Cow::Borrowed(limits)) }) => {
                 Some(Simple { key, cost: *cost, limits: Some(limits) })
             }
             _ => None,
@@ -209,9 +211,9 @@ impl<'k, 'l> Request<'k, 'l> {
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
         // Claims on one key are never on the same meter: `Limits::new` has checked that.
         match &self.parts {
-            Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
+            RequestKeys::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
             // A key that nothing limits is a mistake, even if others are limited.
-            Parts::Several(parts) if parts.iter().any(|part| part.limits(own).is_empty()) => {
+            RequestKeys::Several(parts) if parts.iter().any(|part| part.limits(own).is_empty()) => {
                 Err(LimitError::NoLimits)
             }
             _ => Claims::new(now, mode, claims),
@@ -225,7 +227,7 @@ impl<'k, 'l> Request<'k, 'l> {
         namespace: &'s str,
         own: &'s Limits,
     ) -> impl Iterator<Item = MeterId<'s>> {
-        let never_fits = |part: &Part<'_, '_>| {
+        let never_fits = |part: &RequestKey<'_, '_>| {
             part.limits(own).iter().any(|limit| limit.cost_of(part.cost) > limit.burst())
         };
         let parts = if self.parts().iter().any(never_fits) { &[] } else { self.parts() };
@@ -242,8 +244,9 @@ impl<'k, 'l> Request<'k, 'l> {
 
     /// The bans among the limits, each with its key.
     pub(super) fn bans(&self, own: &Limits) -> Vec<(&'k [u8], Ban)> {
-        let bans =
-            |part: &Part<'k, 'l>| part.limits(own).iter().filter_map(Limit::ban_meters).collect::<Vec<_>>();
+        let bans = |part: &RequestKey<'k, 'l>| {
+            part.limits(own).iter().filter_map(Limit::ban_meters).collect::<Vec<_>>()
+        };
         self.parts().iter().flat_map(|part| bans(part).into_iter().map(|ban| (part.key, ban))).collect()
     }
 
@@ -267,11 +270,11 @@ pub(super) struct Simple<'k, 'l> {
 impl<'k, 'l> From<Simple<'k, 'l>> for Request<'k, 'l> {
     #[inline]
     fn from(Simple { key, cost, limits }: Simple<'k, 'l>) -> Self {
-        Self { parts: Parts::One(Part { key, cost, limits: limits.map(Cow::Borrowed) }) }
+        Self { parts: RequestKeys::One(RequestKey { key, cost, limits: limits.map(Cow::Borrowed) }) }
     }
 }
 
-impl<'l> Part<'_, 'l> {
+impl<'l> RequestKey<'_, 'l> {
     #[inline]
     fn limits<'s>(&'s self, own: &'s Limits) -> &'s Limits {
         self.limits.as_deref().unwrap_or(own)

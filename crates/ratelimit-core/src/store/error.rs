@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// );
 /// ```
 #[derive(Clone)]
-pub struct StoreError(Box<Parts>);
+pub struct StoreError(Box<Inner>);
 
 #[derive(Clone)]
-struct Parts {
+struct Inner {
     store: &'static str,
     kind: ErrorKind,
     address: Option<String>,
@@ -120,7 +120,7 @@ impl StoreError {
     /// change that.
     pub fn new(store: &'static str, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let applied = if kind == ErrorKind::Timeout { Applied::Unknown } else { Applied::No };
-        Self(Box::new(Parts {
+        Self(Box::new(Inner {
             store,
             kind,
             address: None,

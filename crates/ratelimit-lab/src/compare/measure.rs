@@ -24,13 +24,13 @@ pub struct Measured {
 }
 
 /// The measurement of one thread.
-struct Part {
+struct ThreadMeasurement {
     truth: Truth,
     counters: Vec<Counter>,
     judges: Judges,
 }
 
-impl Part {
+impl ThreadMeasurement {
     fn new(limit: &Limit) -> anyhow::Result<Self> {
         // Says best why a limit cannot be compared.
         let judges = Judges::new(limit)?;
@@ -76,7 +76,7 @@ pub fn measure(sources: &Sources, limit: &Limit, done: impl Fn(u64) + Sync) -> a
         let run = |first: u64| {
             let done = &done;
             scope.spawn(move || {
-                let mut part = Part::new(limit)?;
+                let mut part = ThreadMeasurement::new(limit)?;
                 for nth in (first..sources.count).step_by(threads) {
                     part.source(sources.times(nth)?, done)?;
                 }
@@ -87,9 +87,9 @@ pub fn measure(sources: &Sources, limit: &Limit, done: impl Fn(u64) + Sync) -> a
         let ended = running
             .into_iter()
             .map(|one| one.join().unwrap_or_else(|_| anyhow::bail!("a thread has failed")));
-        ended.collect::<anyhow::Result<Vec<Part>>>()
+        ended.collect::<anyhow::Result<Vec<ThreadMeasurement>>>()
     })?;
-    let mut all = Part::new(limit)?;
+    let mut all = ThreadMeasurement::new(limit)?;
     for part in &parts {
         all.judges.merge(&part.judges);
         all.counters.iter_mut().zip(&part.counters).for_each(|(own, other)| own.merge(other));

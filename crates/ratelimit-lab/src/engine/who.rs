@@ -75,10 +75,10 @@ const COUNTED: usize = 8;
 /// Finds the number that comes most often, in little space: a new number takes the place of the rarest one, and its count
 /// (the algorithm Space-Saving).
 #[derive(Debug, Default)]
-struct Frequent(SmallVec<[Slot; 2]>);
+struct Frequent(SmallVec<[Candidate; 2]>);
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct Candidate {
     number: u32,
     /// At most this often.
     count: u32,
@@ -91,9 +91,9 @@ impl Frequent {
         if let Some(slot) = self.0.iter_mut().find(|slot| slot.number == number) {
             slot.count = slot.count.saturating_add(1);
         } else if self.0.len() < COUNTED {
-            self.0.push(Slot { number, count: 1, error: 0 });
+            self.0.push(Candidate { number, count: 1, error: 0 });
         } else if let Some(rarest) = self.0.iter_mut().min_by_key(|slot| slot.count) {
-            *rarest = Slot { number, count: rarest.count.saturating_add(1), error: rarest.count };
+            *rarest = Candidate { number, count: rarest.count.saturating_add(1), error: rarest.count };
         }
     }
 

@@ -46,7 +46,7 @@ impl Layout {
 }
 
 /// Whether a request and its status are next.
-fn has_status(parts: Parts<'_>) -> bool {
+fn has_status(parts: LineParts<'_>) -> bool {
     let mut rest = parts.rest;
     rest.quoted().is_some() && is_status(rest.word())
 }
@@ -65,7 +65,7 @@ pub(super) fn parse(
     record: &mut Record,
 ) -> Result<(), &'static str> {
     let Layout { order, between, places } = layout;
-    let Parts { before, time, between, mut rest } = split_at_time(line, *between, times)?;
+    let LineParts { before, time, between, mut rest } = split_at_time(line, *between, times)?;
     record.time = time;
     let front = Front::of(before, *order).ok_or("there is no `host ident user` before the time")?;
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
@@ -125,7 +125,7 @@ fn fields(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The parts of a line.
-struct Parts<'a> {
+struct LineParts<'a> {
     before: &'a [u8],
     time: Timestamp,
     /// What is between the time and the request.
@@ -137,7 +137,11 @@ struct Parts<'a> {
 /// Splits a line at `[time]`, which is followed by this number of fields and a quote. The name of a user may contain a `[` or
 /// even a time in brackets, but only the time of the request has a quote there, since servers escape the quotes in a
 /// name.
-fn split_at_time<'a>(line: &'a [u8], between: usize, times: &mut Times) -> Result<Parts<'a>, &'static str> {
+fn split_at_time<'a>(
+    line: &'a [u8],
+    between: usize,
+    times: &mut Times,
+) -> Result<LineParts<'a>, &'static str> {
     let mut reason = "there is no [time]";
     let mut close = 0;
     for open in memchr::memchr_iter(b'[', line) {
@@ -158,7 +162,12 @@ fn split_at_time<'a>(line: &'a [u8], between: usize, times: &mut Times) -> Resul
                 rest.0 = rest.0.trim_ascii_start();
                 if are_there && rest.0.starts_with(b"\"") {
                     let between = Rest(&after[..after.len() - rest.0.len()]);
-                    return Ok(Parts { before: line.get(..open).unwrap_or_default(), time, between, rest });
+                    return Ok(LineParts {
+                        before: line.get(..open).unwrap_or_default(),
+                        time,
+                        between,
+                        rest,
+                    });
                 }
                 reason = "there is no \"request\" after the time";
             }

@@ -33,13 +33,13 @@ pub fn read(
 ) -> anyhow::Result<LinesRead> {
     let mut all = LinesRead::default();
     let mut closed = in_order(sources, reading)?.into_iter().peekable();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenSource> = Vec::new();
     loop {
         let first = open.iter_mut().min_by_key(|source| source.next.time);
         let latest = first.as_ref().map_or(Timestamp::MAX, |first| first.next.time);
         if let Some((_, source)) = closed.next_if(|(begin, _)| *begin <= latest) {
             let requests = Requests::new(source.name(), source.open(bytes)?, reading, &mut all)?;
-            let mut source = Open { requests, next: Record::default(), is_at_end: false };
+            let mut source = OpenSource { requests, next: Record::default(), is_at_end: false };
             source.advance(&mut all)?;
             open.push(source);
         } else if let Some(first) = first {
@@ -53,13 +53,13 @@ pub fn read(
 }
 
 /// A source that is being read.
-struct Open {
+struct OpenSource {
     requests: Requests<Box<dyn BufRead>>,
     next: Record,
     is_at_end: bool,
 }
 
-impl Open {
+impl OpenSource {
     fn advance(&mut self, all: &mut LinesRead) -> anyhow::Result<()> {
         self.is_at_end = !self.requests.next(&mut self.next, all)?;
         Ok(())

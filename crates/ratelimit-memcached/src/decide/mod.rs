@@ -41,14 +41,14 @@ struct Step<'a> {
     slice: &'a OwnedClaims,
     /// Whether this round only reads: the slice peeks, or is likely or certain to be refused.
     looking: bool,
-    parts: SmallVec<[Part; 1]>,
+    parts: SmallVec<[ClaimInRound; 1]>,
     /// Whether some of what it reserved or charged is being undone.
     is_undone: bool,
     done: &'a mut Option<Outcome>,
 }
 
 /// A claim during one round.
-enum Part {
+enum ClaimInRound {
     Window(WindowCommands),
     Entry(usize),
 }
@@ -190,7 +190,7 @@ impl<'a> Step<'a> {
         let OwnedClaims { now, claims, .. } = self.slice;
         for claim in claims {
             self.parts.push(match &claim.meter {
-                Meter::Window(window) => Part::Window(WindowCommands::push(
+                Meter::Window(window) => ClaimInRound::Window(WindowCommands::push(
                     batch,
                     claim,
                     window,
@@ -198,7 +198,7 @@ impl<'a> Step<'a> {
                     !self.looking,
                     &space.lifetimes,
                 )),
-                Meter::Bucket(_) | Meter::Log(_) => Part::Entry(entries.push(batch, &claim.key)),
+                Meter::Bucket(_) | Meter::Log(_) => ClaimInRound::Entry(entries.push(batch, &claim.key)),
             });
         }
     }
@@ -258,10 +258,12 @@ impl<'a> Step<'a> {
         entries: &Entries,
         deductions: &Deductions,
     ) -> Result<Vec<Option<State>>, StoreError> {
-        let state = |(part, claim): (&Part, &OwnedClaim)| {
+        let state = |(part, claim): (&ClaimInRound, &OwnedClaim)| {
             let state = match part {
-                Part::Window(commands) => commands.state(answers, self.slice.now, deductions).map(Some),
-                Part::Entry(nth) => entries.state(*nth),
+                ClaimInRound::Window(commands) => {
+                    commands.state(answers, self.slice.now, deductions).map(Some)
+                }
+                ClaimInRound::Entry(nth) => entries.state(*nth),
             };
             state.map_err(|failure| failure.at(space.servers.address(claim.key.server)))
         };
@@ -270,7 +272,7 @@ impl<'a> Step<'a> {
 
     fn keep(&self, states: Vec<Option<State>>, entries: &mut Entries) {
         for ((part, claim), state) in self.parts.iter().zip(&self.slice.claims).zip(states) {
-            if let Part::Entry(nth) = part
+            if let ClaimInRound::Entry(nth) = part
                 && claim.cost > 0
             {
                 entries.change(*nth, state, &claim.meter, self.slice.now);
@@ -293,8 +295,8 @@ impl<'a> Step<'a> {
     /// Checks the outcome of its writes.
     fn conclude(&mut self, written: &[Written], answers: &Answers, undo: &mut Rollback) {
         let outcomes = self.parts.iter().filter_map(|part| match part {
-            Part::Entry(nth) => Some(&written[*nth]),
-            Part::Window(_) => None,
+            ClaimInRound::Entry(nth) => Some(&written[*nth]),
+            ClaimInRound::Window(_) => None,
         });
         let outcomes: SmallVec<[&Written; 4]> = outcomes.collect();
         let failures = outcomes.iter().filter_map(|written| match written {
@@ -319,7 +321,7 @@ impl<'a> Step<'a> {
             commands.undo(answers, &mut undo.deductions);
         }
         for ((part, claim), verdict) in self.parts.iter().zip(&self.slice.claims).zip(&charged.verdicts) {
-            if let Part::Entry(nth) = part
+            if let ClaimInRound::Entry(nth) = part
                 && claim.cost > 0
                 && matches!(written[*nth], Written::Stored)
             {
@@ -347,13 +349,15 @@ impl<'a> Step<'a> {
 
     /// Whether units may have been added without a reply.
     fn is_ambiguous(&self, answers: &Answers) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Window(commands) if commands.is_ambiguous(answers)))
+        self.parts
+            .iter()
+            .any(|part| matches!(part, ClaimInRound::Window(commands) if commands.is_ambiguous(answers)))
     }
 
     fn windows(&mut self) -> impl Iterator<Item = &mut WindowCommands> {
         self.parts.iter_mut().filter_map(|part| match part {
-            Part::Window(commands) => Some(commands),
-            Part::Entry(_) => None,
+            ClaimInRound::Window(commands) => Some(commands),
+            ClaimInRound::Entry(_) => None,
         })
     }
 }

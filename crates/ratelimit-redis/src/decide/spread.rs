@@ -13,7 +13,7 @@ use crate::wire::keys::{by_slot, slot_of};
 
 /// The claims of a slice that are in the same slot.
 #[derive(Clone)]
-struct Part {
+struct SlotClaims {
     places: Vec<usize>,
     slice: OwnedClaims,
 }
@@ -73,18 +73,18 @@ fn refused(results: Answers, seen: Vec<Answer>) -> Result<Vec<Answer>, StoreErro
     answers.map_err(|failure: StoreError| if is_unknown { failure.maybe_applied() } else { failure })
 }
 
-fn split(slice: &OwnedClaims) -> Vec<Part> {
+fn split(slice: &OwnedClaims) -> Vec<SlotClaims> {
     let claims = slice.claims.iter().enumerate();
     let parts = by_slot(claims.map(|(place, claim)| (slot_of(&claim.key), (place, claim.clone()))));
     let part = |claims: Vec<_>| {
         let (places, claims) = claims.into_iter().unzip();
-        Part { places, slice: OwnedClaims { now: slice.now, mode: slice.mode, claims } }
+        SlotClaims { places, slice: OwnedClaims { now: slice.now, mode: slice.mode, claims } }
     };
     parts.into_iter().map(part).collect()
 }
 
 /// Sends all parts concurrently.
-async fn claim_parts(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instant) -> Answers {
+async fn claim_parts(calls: &Calls, parts: &[SlotClaims], mode: Mode, deadline: Instant) -> Answers {
     let slices = parts.iter().map(|part| OwnedClaims { mode, ..part.slice.clone() });
     join_all(slices.map(|slice| calls.decide(slice, deadline))).await
 }
@@ -92,7 +92,7 @@ async fn claim_parts(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instan
 /// Gives back what the admitted parts have charged, with its own time limit.
 async fn take_back(
     calls: &Calls,
-    parts: &[Part],
+    parts: &[SlotClaims],
     results: &[Result<Answer, StoreError>],
 ) -> Result<(), StoreError> {
     let charged = parts.iter().zip(results).filter_map(|(part, result)| {
@@ -118,7 +118,7 @@ pub(crate) async fn all(
 
 /// The answers of the parts merged into one, in the order of the claims. If servers decide by their clocks, which may differ, the
 /// times to wait stay what each of them has answered.
-fn merge(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
+fn merge(parts: &[SlotClaims], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
     let now = answers.iter().map(|answer| answer.now).max().unwrap_or_default();
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
@@ -215,7 +215,7 @@ mod tests {
             .into_iter()
             .collect(),
         };
-        let part = |place| Part {
+        let part = |place| SlotClaims {
             places: vec![place],
             slice: OwnedClaims { now: Timestamp::EPOCH, mode: Mode::Charge, claims: Default::default() },
         };

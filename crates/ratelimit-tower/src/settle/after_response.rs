@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::pending::Pending;
-use super::true_costs::Open;
+use super::true_costs::NotSettled;
 use crate::measured::Watch;
 use crate::true_cost::Source;
 use crate::{End, lock, observe};
@@ -20,7 +20,7 @@ use crate::{End, lock, observe};
 struct Sending {
     pending: Arc<Pending>,
     /// The checks that are not settled yet. The code that removes one settles it.
-    open: Mutex<Open>,
+    open: Mutex<NotSettled>,
     /// The head of the response, if a function needs it when the body has ended; otherwise an empty one.
     head: Parts,
     trailers: OnceLock<HeaderMap>,
@@ -30,7 +30,7 @@ struct Sending {
 }
 
 /// Observes the body of this response, and settles the checks in `open`.
-pub(super) fn watch(pending: &Arc<Pending>, head: &Parts, open: Open) -> Box<dyn Watch> {
+pub(super) fn watch(pending: &Arc<Pending>, head: &Parts, open: NotSettled) -> Box<dyn Watch> {
     let settles = || open.iter().filter_map(|place| pending.settles(*place));
     let is_function = settles().any(|settle| matches!(settle.source, Source::Function(_)));
     let mut times: Vec<Duration> = settles().filter_map(|settle| settle.within).collect();
@@ -74,7 +74,7 @@ impl Sending {
             let within = self.pending.settles(*place).and_then(|settle| settle.within);
             within.is_some_and(|within| within <= time)
         };
-        let over: Open = {
+        let over: NotSettled = {
             let mut open = lock(&self.open);
             let (over, rest) = mem::take(&mut *open).into_iter().partition(is_over);
             *open = rest;

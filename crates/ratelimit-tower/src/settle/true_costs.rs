@@ -12,18 +12,18 @@ use crate::true_cost::{Source, per_time};
 use crate::{End, Settle};
 
 /// The indices of checks that are not settled yet.
-pub(super) type Open = SmallVec<[usize; 2]>;
+pub(super) type NotSettled = SmallVec<[usize; 2]>;
 
 impl Pending {
     /// When the service has answered: the costs that are known now, and the checks whose cost is known when the body ends.
-    pub(super) fn at_response<B>(&self, answer: &mut Response<B>) -> (TrueCosts, Open) {
+    pub(super) fn at_response<B>(&self, answer: &mut Response<B>) -> (TrueCosts, NotSettled) {
         let outcome = Outcome::Answered {
             status: answer.status(),
             headers: answer.headers(),
             extensions: answer.extensions(),
         };
         let (mut costs, unsettled) = self.by_outcome(outcome);
-        let mut open = Open::new();
+        let mut open = NotSettled::new();
         for (place, settle) in unsettled {
             let Source::Header { name, .. } = &settle.source else {
                 open.push(place);
@@ -43,7 +43,7 @@ impl Pending {
     pub(super) fn at_no_response(&self, outcome: Outcome<'_>) -> TrueCosts {
         self.is_cut_short();
         let (mut costs, unsettled) = self.by_outcome(outcome);
-        let open: Open = unsettled.iter().map(|(place, _)| *place).collect();
+        let open: NotSettled = unsettled.iter().map(|(place, _)| *place).collect();
         costs.extend(self.without_end(&open));
         costs
     }

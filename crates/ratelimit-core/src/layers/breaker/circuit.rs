@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::BreakerConfig;
-use super::refusal::{Failed, Refusal};
+use super::refusal::{Failed, RefusedCall};
 use super::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::layers::observe;
 use crate::random::random_up_to;
@@ -125,7 +125,7 @@ impl Circuit {
         }
         let failed = opened.failed.clone();
         drop(opened);
-        let refusal = Refusal { failed, now, until: Timestamp::from_nanos(until) };
+        let refusal = RefusedCall { failed, now, until: Timestamp::from_nanos(until) };
         Err(StoreError::new("breaker", ErrorKind::CircuitOpen, "").with_lazy_message(refusal))
     }
 

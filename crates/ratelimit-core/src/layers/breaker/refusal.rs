@@ -13,14 +13,14 @@ pub(super) struct Failed {
 }
 
 /// A refused call. Its text is formatted only when it is printed, because a refusal has to be cheap.
-pub(super) struct Refusal {
+pub(super) struct RefusedCall {
     pub(super) failed: Option<Arc<Failed>>,
     pub(super) now: Timestamp,
     /// When the next probe may begin.
     pub(super) until: Timestamp,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RefusedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.until > self.now {
             write!(f, "the next attempt is in {:?}", self.until.since(self.now))?;
