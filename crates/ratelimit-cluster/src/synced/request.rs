@@ -183,6 +183,8 @@ pub(super) fn requests(
             }
         }
         (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
+            // Not before its newest charge: the store decides as of that, and the reading has to be of the same instant.
+            let now = ledger.newest(&id, now);
             // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
             // to `floor`, in another one it adds `drain` to the TAT, rounded up to whole units.
             let length = drain.unsigned_abs();
