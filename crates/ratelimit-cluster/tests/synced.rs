@@ -401,49 +401,6 @@ fn left_in_store(shared: &Failing, limit: &Limit, now: Timestamp) -> u64 {
     try_claim(&shared.store, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
 }
 
-/// As when many tasks claim and synchronize, each at its own instant, and arrive in another order.
-#[test]
-fn synchronizing_seconds_late_changes_no_decision() {
-    for text in [
-        "60/min burst 10",
-        "60/min leaky burst 10",
-        "60/min queue burst 10",
-        "10/s fixed",
-        "10/s",
-        "10/s precision 100ms",
-        "10/s log",
-    ] {
-        let (limit, exact) = (limit(text), MemoryStore::new());
-        let (_, [node]) = fleet::<1>();
-        let mut seed = 1_u64;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as usize % below
-        };
-        for round in 0..50 {
-            let key: Limit = format!("{limit} name r{round}").parse().unwrap();
-            let mut steps: Vec<u64> = (0..200).collect();
-            for place in (1..200).rev() {
-                steps.swap(place, place.saturating_sub(random(60)));
-            }
-            let mut syncs: Vec<Timestamp> = Vec::new();
-            let mut taken = 0;
-            for step in steps {
-                let now = START + Duration::from_millis(50 * step);
-                let expected = try_claim(&exact, now, Mode::Charge, &one(&key, 1)).unwrap().0;
-                let found = claim(&node, &key, 1, now).0;
-                assert_eq!(found, expected, "{text}, round {round}, step {step}, {taken} taken");
-                taken += u64::from(found);
-                syncs.push(now);
-                while syncs.len() > random(40) {
-                    let place = random(syncs.len());
-                    sync(&node, syncs.swap_remove(place));
-                }
-            }
-        }
-    }
-}
-
 /// Plans that share a customer's count, each used on a node of its own.
 #[test]
 fn after_a_sync_no_plan_admits_more_than_the_shared_store() {
