@@ -3,9 +3,8 @@
 //! Claims on windows and on buckets are decided on paths of their own up to the end, so that a verdict is built where it is
 //! returned. Decision 30, in the documentation of the project, has the measurements.
 
-use ratelimit_core::meter::Meter;
-use ratelimit_core::store::{MeterId, Mode, Verdict};
-use ratelimit_core::{StoreError, Timestamp};
+use ratelimit_core::StoreError;
+use ratelimit_core::store::Verdict;
 
 use crate::MemoryStore;
 use crate::kit::{Demand, Fingerprint, InPlace};
@@ -17,15 +16,10 @@ impl MemoryStore {
     #[inline(always)]
     pub(crate) fn claim_one(
         &self,
-        now: Timestamp,
-        mode: Mode,
-        id: &MeterId<'_>,
-        cost: u64,
-        meter: &Meter,
+        fingerprint: Fingerprint,
+        demand: Demand<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
-        let fingerprint = self.fingerprints.of(id);
         let cell = self.shards.cell_of(fingerprint);
-        let demand = Demand { cost, meter, now, mode };
         if let Some(verdict) = cell.refuses(fingerprint, demand) {
             return Ok((false, verdict));
         }

@@ -10,7 +10,7 @@ use ratelimit_core::store::{
 };
 use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp, kit};
 
-use crate::kit::Fingerprints;
+use crate::kit::{Demand, Fingerprints};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
@@ -326,7 +326,7 @@ impl SyncCounterStore for MemoryStore {
         cost: u64,
         meter: &Meter,
     ) -> Result<(bool, Verdict), StoreError> {
-        self.claim_one(now, mode, id, cost, meter)
+        self.claim_one(self.fingerprints.of(id), Demand { cost, meter, now, mode })
     }
 
     fn reset_now(&self, claims: Claims<'_>) {
