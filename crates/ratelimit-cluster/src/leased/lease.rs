@@ -31,7 +31,7 @@ pub(super) struct Lease {
 
 /// The part of one claim that a lease pays.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeaseShare {
+pub(super) struct Payment {
     /// The serial of the lease; `None` if the claim has none.
     pub(super) serial: Option<u64>,
     /// Units taken from the lease.
@@ -75,23 +75,18 @@ impl Lease {
         now: Timestamp,
         may_lease: bool,
         config: &LeaseConfig,
-    ) -> LeaseShare {
+    ) -> Payment {
         let taken = self.unspent.min(cost);
         self.unspent -= taken;
         self.is_used |= taken > 0;
         if taken == cost {
             self.receipt = self.receipt.max(Receipt::at(now));
-            return LeaseShare {
-                serial: Some(self.serial),
-                taken,
-                want: 0,
-                verdict: Some(self.verdict(now)),
-            };
+            return Payment { serial: Some(self.serial), taken, want: 0, verdict: Some(self.verdict(now)) };
         }
         let may_lease = may_lease && !self.is_requesting;
         let want = if may_lease { self.want(cost, now, config) } else { 0 };
         self.is_requesting |= want > 0;
-        LeaseShare { serial: Some(self.serial), taken, want, verdict: None }
+        Payment { serial: Some(self.serial), taken, want, verdict: None }
     }
 
     /// The size of the next lease: twice that of the last one if it was spent within the target duration, otherwise half of

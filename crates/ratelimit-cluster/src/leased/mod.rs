@@ -15,8 +15,8 @@ use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Re
 use ratelimit_core::{CounterStore, StoreError, Timer, Timestamp};
 
 pub use self::config::LeaseConfig;
-use self::lease::{Lease, LeaseShare};
-use self::request::{LeaseShares, Request};
+use self::lease::{Lease, Payment};
+use self::request::{Payments, Request};
 use self::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
@@ -138,14 +138,14 @@ impl<S: CounterStore + 'static> Leased<S> {
     }
 
     /// Takes units for one claim from its lease. Units that have to be returned to the store first go to `back`.
-    fn part(
+    fn payment(
         &self,
         claim: &Claim<'_>,
         claims: &Claims<'_>,
         may_lease: bool,
         back: &mut Vec<Return>,
-    ) -> LeaseShare {
-        let Meter::Window(window) = claim.meter else { return LeaseShare::default() };
+    ) -> Payment {
+        let Meter::Window(window) = claim.meter else { return Payment::default() };
         let (now, mode) = (claims.now(), claims.mode());
         let is_large = window.limit() >= self.config.min_limit;
         let is_plain = is_large && mode == Mode::Charge && claim.cost > 0 && claim.cost <= window.limit();
@@ -158,28 +158,28 @@ impl<S: CounterStore + 'static> Leased<S> {
                 }
             }
             if !is_plain || !lease.serves(&window, now) {
-                return LeaseShare::default(); // a late claim: the store decides it as of its newest instant
+                return Payment::default(); // a late claim: the store decides it as of its newest instant
             }
             lease.take(claim.cost, now, may_lease, &self.config)
         };
-        let part = if is_plain {
+        let payment = if is_plain {
             self.leases.with_or_new(&claim.id, now, |lease| lease.has_ended(now), new, take)
         } else {
             self.leases.with(&claim.id, take)
         };
-        part.unwrap_or_default()
+        payment.unwrap_or_default()
     }
 
     /// Takes units for a slice from the leases. Units that have to be returned to the store first go to `back`.
-    fn parts(&self, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> LeaseShares {
-        claims.iter().map(|claim| self.part(claim, claims, may_lease, back)).collect()
+    fn payments(&self, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Payments {
+        claims.iter().map(|claim| self.payment(claim, claims, may_lease, back)).collect()
     }
 
     /// The request for what the leases do not pay.
-    fn request(&self, claims: &Claims<'_>, parts: LeaseShares) -> Request<S> {
+    fn request(&self, claims: &Claims<'_>, payments: Payments) -> Request<S> {
         let claims = OwnedClaims::new(claims, OwnedName::new);
         let resets = (self.resets.clone(), self.resets.load(Ordering::SeqCst));
-        Request { store: self.inner.clone(), leases: self.leases.clone(), resets, claims, parts }
+        Request { store: self.inner.clone(), leases: self.leases.clone(), resets, claims, payments }
     }
 
     /// Takes all leased units of these meters to return them, so that the store decides exactly.
@@ -207,8 +207,8 @@ impl<S: CounterStore + 'static> Leased<S> {
 }
 
 /// The answer, if the leases pay the whole slice.
-fn paid_by_leases(claims: &Claims<'_>, parts: &[LeaseShare]) -> Option<Answer> {
-    let verdicts: Verdicts = parts.iter().map(|part| part.verdict).collect::<Option<_>>()?;
+fn paid_by_leases(claims: &Claims<'_>, payments: &[Payment]) -> Option<Answer> {
+    let verdicts: Verdicts = payments.iter().map(|payment| payment.verdict).collect::<Option<_>>()?;
     Some(Answer { admitted: true, charged: true, now: claims.now(), verdicts })
 }
 
@@ -233,13 +233,13 @@ impl<S: CounterStore + 'static> CounterStore for Leased<S> {
             return self.inner.claim(claims).await;
         }
         let mut back = Vec::new();
-        let parts = self.parts(&claims, true, &mut back);
-        if let Some(answer) = paid_by_leases(&claims, &parts) {
+        let payments = self.payments(&claims, true, &mut back);
+        if let Some(answer) = paid_by_leases(&claims, &payments) {
             return Ok(answer);
         }
-        if parts.iter().any(|part| part.serial.is_some()) || !back.is_empty() {
+        if payments.iter().any(|payment| payment.serial.is_some()) || !back.is_empty() {
             // Runs to its end even if the caller is dropped: whole leases would be lost with it.
-            let request = self.request(&claims, parts);
+            let request = self.request(&claims, payments);
             if let Some(answer) = RunToEnd::new(request.run(back)).await? {
                 return Ok(answer);
             }
@@ -259,10 +259,10 @@ impl<S: CounterStore + 'static> CounterStore for Leased<S> {
         let mut back = Vec::new();
         let mut paid = Vec::with_capacity(slices.len());
         for claims in slices {
-            let parts = self.parts(claims, false, &mut back);
-            let answer = paid_by_leases(claims, &parts);
+            let payments = self.payments(claims, false, &mut back);
+            let answer = paid_by_leases(claims, &payments);
             if answer.is_none() {
-                drop(self.request(claims, parts)); // units that did not suffice are back in the leases
+                drop(self.request(claims, payments)); // units that did not suffice are back in the leases
                 self.surrender(claims, &mut back);
             }
             paid.push(answer);

@@ -9,12 +9,12 @@ use ratelimit_core::store::{Answer, Claim, Claims, Refund, Verdict};
 use ratelimit_core::{CounterStore, StoreError};
 use smallvec::SmallVec;
 
-use super::lease::{Lease, LeaseShare, is_elsewhere};
+use super::lease::{Lease, Payment, is_elsewhere};
 use super::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
 
-pub(super) type LeaseShares = SmallVec<[LeaseShare; 2]>;
+pub(super) type Payments = SmallVec<[Payment; 2]>;
 
 /// A slice whose rest is claimed from the store. If this is dropped before the slice is admitted (after a refusal or an
 /// error), the units that were taken return to the leases.
@@ -24,17 +24,19 @@ pub(super) struct Request<S> {
     /// The number of resets, now and when the request was made.
     pub(super) resets: (Arc<AtomicU64>, u64),
     pub(super) claims: OwnedClaims<OwnedName>,
-    pub(super) parts: LeaseShares,
+    pub(super) payments: Payments,
 }
 
 impl<S> Drop for Request<S> {
     fn drop(&mut self) {
-        for (claim, part) in self.claims.borrowed().zip(&self.parts) {
-            let Some(serial) = part.serial.filter(|_| part.taken > 0 || part.want > 0) else { continue };
+        for (claim, payment) in self.claims.borrowed().zip(&self.payments) {
+            let Some(serial) = payment.serial.filter(|_| payment.taken > 0 || payment.want > 0) else {
+                continue;
+            };
             self.leases.with(&claim.id, |lease| {
                 if lease.serial == serial {
-                    lease.unspent += part.taken;
-                    lease.is_requesting &= part.want == 0;
+                    lease.unspent += payment.taken;
+                    lease.is_requesting &= payment.want == 0;
                 }
             });
         }
@@ -64,9 +66,9 @@ impl<S: CounterStore> Request<S> {
 
     /// The claims to the store.
     fn rest(&self) -> SmallVec<[Claim<'_>; 2]> {
-        let mut rest = SmallVec::with_capacity(self.parts.len());
-        for (claim, part) in self.claims.borrowed().zip(&self.parts) {
-            let cost = claim.cost - part.taken + part.want;
+        let mut rest = SmallVec::with_capacity(self.payments.len());
+        for (claim, payment) in self.claims.borrowed().zip(&self.payments) {
+            let cost = claim.cost - payment.taken + payment.want;
             rest.push(Claim { cost, ..claim });
         }
         rest
@@ -74,20 +76,20 @@ impl<S: CounterStore> Request<S> {
 
     /// Whether the claims to the store differ from the caller's.
     fn is_changed(&self) -> bool {
-        self.parts.iter().any(|part| part.want > 0 || part.taken > 0)
+        self.payments.iter().any(|payment| payment.want > 0 || payment.taken > 0)
     }
 
     /// Whether the store charged the rest to another segment than that of the units from leases, because other clocks are
     /// ahead. The claim would then count partly in one segment and partly in the other.
     fn is_split(&self, answer: &Answer) -> bool {
-        type Charged<'r> = ((&'r OwnedClaim<OwnedName>, &'r LeaseShare), &'r Verdict);
-        let is_split = |((claim, part), verdict): Charged<'_>| match &claim.meter {
-            Meter::Window(window) if part.taken > 0 => {
+        type Charged<'r> = ((&'r OwnedClaim<OwnedName>, &'r Payment), &'r Verdict);
+        let is_split = |((claim, payment), verdict): Charged<'_>| match &claim.meter {
+            Meter::Window(window) if payment.taken > 0 => {
                 is_elsewhere(window, window.place(self.claims.now).0, verdict.receipt)
             }
             _ => false,
         };
-        answer.charged && self.claims.claims.iter().zip(&self.parts).zip(&answer.verdicts).any(is_split)
+        answer.charged && self.claims.claims.iter().zip(&self.payments).zip(&answer.verdicts).any(is_split)
     }
 
     /// Refunds what the store charged. If that fails, the units are lost until their window ends.
@@ -114,23 +116,23 @@ impl<S: CounterStore> Request<S> {
         if !answer.charged {
             return answer;
         }
-        let parts = std::mem::take(&mut self.parts); // spent: nothing returns to the leases
+        let payments = std::mem::take(&mut self.payments); // spent: nothing returns to the leases
         let now = self.claims.now;
         let mut refunds = Vec::new();
-        for ((claim, part), verdict) in self.claims.borrowed().zip(&parts).zip(&mut answer.verdicts) {
+        for ((claim, payment), verdict) in self.claims.borrowed().zip(&payments).zip(&mut answer.verdicts) {
             let put = |lease: &mut Lease| {
-                let is_mine = part.serial == Some(lease.serial);
-                is_mine.then(|| (lease.put(part.want, verdict, now), lease.unspent))
+                let is_mine = payment.serial == Some(lease.serial);
+                is_mine.then(|| (lease.put(payment.want, verdict, now), lease.unspent))
             };
             let (is_put, unspent) = self.leases.with(&claim.id, put).flatten().unwrap_or_default();
             verdict.remaining = verdict.remaining.saturating_add(unspent).min(verdict.limit);
             // The store's receipt does not cover what the lease paid.
-            if let Some(paid) = part.verdict {
+            if let Some(paid) = payment.verdict {
                 verdict.receipt = verdict.receipt.max(paid.receipt);
             }
-            if part.want > 0 && !is_put && !self.may_be_reset() {
+            if payment.want > 0 && !is_put && !self.may_be_reset() {
                 let Claim { id, meter, .. } = claim;
-                refunds.push(Refund { id, cost: part.want, meter, receipt: verdict.receipt });
+                refunds.push(Refund { id, cost: payment.want, meter, receipt: verdict.receipt });
             }
         }
         if !refunds.is_empty() {

@@ -137,10 +137,10 @@ impl<S: CounterStore + 'static> Batched<S> {
             claims: Box::new(OwnedClaims::new(claims, OwnedName::new)),
             answer,
         });
-        let permit = self.shared.next_permit(&mut queue);
+        let round_trip = self.shared.next_round_trip(&mut queue);
         drop(queue);
-        if let Some(permit) = permit {
-            tokio::spawn(send_soon(permit));
+        if let Some(round_trip) = round_trip {
+            tokio::spawn(send_soon(round_trip));
         }
         Ok(Turn::Waiting(number, receiver))
     }
@@ -166,10 +166,10 @@ impl<S: CounterStore + 'static> Drop for RoundTrip<S> {
         }
         match Handle::try_current() {
             Ok(runtime) if self.begun => {
-                let permit = self.shared.next_permit(&mut queue);
+                let round_trip = self.shared.next_round_trip(&mut queue);
                 drop(queue);
-                if let Some(permit) = permit {
-                    runtime.spawn(send(permit));
+                if let Some(round_trip) = round_trip {
+                    runtime.spawn(send(round_trip));
                 }
             }
             // The runtime has ended. Waiting claims are sent when another round trip ends; if there is none, their
@@ -182,14 +182,14 @@ impl<S: CounterStore + 'static> Drop for RoundTrip<S> {
 
 /// Yields once before it sends: callers that got their answers together often claim again at the same moment, so the first
 /// claim soon has company.
-async fn send_soon<S: CounterStore + 'static>(permit: RoundTrip<S>) {
+async fn send_soon<S: CounterStore + 'static>(round_trip: RoundTrip<S>) {
     tokio::task::yield_now().await;
-    send(permit).await;
+    send(round_trip).await;
 }
 
 /// Makes one round trip with the claims that have waited longest. When it ends, the next one begins.
-async fn send<S: CounterStore + 'static>(mut permit: RoundTrip<S>) {
-    let (batch, another) = permit.begin();
+async fn send<S: CounterStore + 'static>(mut round_trip: RoundTrip<S>) {
+    let (batch, another) = round_trip.begin();
     if let Some(another) = another {
         tokio::spawn(send_another(another));
     }
@@ -204,7 +204,7 @@ async fn send<S: CounterStore + 'static>(mut permit: RoundTrip<S>) {
         slices.push(Claims::known(claims.now, claims.mode, own));
         left = others;
     }
-    let answers = permit.shared.inner.claim_many(&slices).await;
+    let answers = round_trip.shared.inner.claim_many(&slices).await;
     drop(slices);
     drop(claims);
     for (waiting, answer) in batch.into_iter().zip(answers) {
@@ -214,8 +214,10 @@ async fn send<S: CounterStore + 'static>(mut permit: RoundTrip<S>) {
 }
 
 /// [`send`] as a type that can be named, because it starts another round trip like itself.
-fn send_another<S: CounterStore + 'static>(permit: RoundTrip<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(send(permit))
+fn send_another<S: CounterStore + 'static>(
+    round_trip: RoundTrip<S>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(send(round_trip))
 }
 
 impl<S: CounterStore + 'static> RoundTrip<S> {
@@ -234,13 +236,13 @@ impl<S: CounterStore + 'static> RoundTrip<S> {
                 batch.push(waiting);
             }
         }
-        (batch, self.shared.next_permit(&mut queue))
+        (batch, self.shared.next_round_trip(&mut queue))
     }
 }
 
 impl<S: CounterStore + 'static> Shared<S> {
     /// A round trip for the waiting claims, if another one may begin and none is about to.
-    fn next_permit(self: &Arc<Self>, queue: &mut Queue) -> Option<RoundTrip<S>> {
+    fn next_round_trip(self: &Arc<Self>, queue: &mut Queue) -> Option<RoundTrip<S>> {
         if queue.gathering || queue.waiting.is_empty() || queue.in_flight >= self.config.concurrent_batches {
             return None;
         }
