@@ -1,14 +1,12 @@
 //! A node that many tasks synchronize, each at the instant of its own claim: these arrive in another order.
 
-use std::time::Duration;
+mod common;
 
+use common::{Node, at};
 use futures::executor::block_on;
 use ratelimit_cluster::Synced;
-use ratelimit_core::store::{MeterId, Mode};
-use ratelimit_core::{Limit, SyncCounterStore, Timestamp};
 use ratelimit_memory::MemoryStore;
-
-const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+use ratelimit_testbed::differential::Random;
 
 const TEXTS: [&str; 7] = [
     "60/min burst 10",
@@ -20,36 +18,26 @@ const TEXTS: [&str; 7] = [
     "10/s log",
 ];
 
-fn is_admitted(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> bool {
-    let id = MeterId { namespace: "n", scope: limit.scope(), key: b"k" };
-    store.claim_one_now(now, Mode::Charge, &id, 1, &limit.meter_for(b"k")).unwrap().0
-}
-
 #[test]
 fn synchronizing_seconds_late_changes_no_decision() {
-    for text in TEXTS {
-        let (node, exact) = (Synced::new(MemoryStore::new()), MemoryStore::new());
-        let mut seed = 1_u64;
-        let mut random = |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) as usize % below
-        };
-        for round in 0..50 {
-            let limit: Limit = format!("{text} name r{round}").parse().unwrap();
-            let mut steps: Vec<u64> = (0..200).collect();
-            for place in (1..200).rev() {
-                steps.swap(place, place.saturating_sub(random(60)));
-            }
-            let mut waiting: Vec<Timestamp> = Vec::new();
-            for step in steps {
-                let now = START + Duration::from_millis(50 * step);
-                let expected = is_admitted(&exact, &limit, now);
-                assert_eq!(is_admitted(&node, &limit, now), expected, "{text}, round {round}, step {step}");
-                waiting.push(now);
-                while waiting.len() > random(40) {
-                    let late = waiting.swap_remove(random(waiting.len()));
-                    block_on(node.sync(late)).unwrap();
-                }
+    for (text, seed) in TEXTS.iter().flat_map(|text| (1..=50).map(move |seed| (text, seed))) {
+        let (node, exact) =
+            (Node::new(Synced::new(MemoryStore::new()), text), Node::new(MemoryStore::new(), text));
+        let mut random = Random(seed);
+        let mut place = |end: usize| usize::try_from(random.below(end as u64)).unwrap();
+        // Every 50 ms, up to three seconds out of order.
+        let mut steps: Vec<u64> = (0..200).map(|step| 50 * step).collect();
+        for nth in (1..200).rev() {
+            steps.swap(nth, nth.saturating_sub(place(60)));
+        }
+        let mut waiting = Vec::new();
+        for millis in steps {
+            let expected = exact.check(1, millis).allowed();
+            assert_eq!(node.check(1, millis).allowed(), expected, "{text}, seed {seed}, {millis} ms");
+            waiting.push(millis);
+            while waiting.len() > place(40) {
+                let late = waiting.swap_remove(place(waiting.len()));
+                block_on(node.store.sync(at(late))).unwrap();
             }
         }
     }

@@ -208,7 +208,7 @@ pub(super) fn requests(
                 // With several rates, units may drain later than that.
                 let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
                 let (units, whole) = (length.div_ceil(bucket.interval()), length / bucket.interval());
-                let latest = Timestamp::derived(ledger.newest(&id, now).as_nanos().saturating_add(length));
+                let latest = Timestamp::derived(now.as_nanos().saturating_add(length));
                 let (units, receipt) = match ledger.receipt(&id, bucket.interval(), length, now) {
                     Some(receipt) => (units, receipt),
                     // Then nothing of a partly drained unit is refunded.
