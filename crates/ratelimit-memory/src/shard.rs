@@ -1,21 +1,40 @@
-//! A shard of a store: the meters whose fingerprints belong to it.
+//! A shard of a store behind its lock: a search for a meter, and what follows a decision.
 
-use ratelimit_core::Timestamp;
+mod published;
+mod upkeep;
+
+use std::ops::{Deref, DerefMut};
+
 use ratelimit_core::meter::{Meter, State};
-use ratelimit_core::store::{Refund, Verdict};
+use ratelimit_core::store::{Mode, Verdict};
 
+use self::published::{News, Published};
+pub(crate) use self::upkeep::{Bound, Room};
 use crate::due::Due;
-use crate::kit::expiry::{forget_second, has_passed, may_count};
-use crate::kit::{Demand, Fingerprint, InPlace, LargeStates, Slot};
-use crate::table::{Blocks, STRIDE, SlotIndex, Table};
+use crate::glances::Glances;
+use crate::kit::{Demand, Fingerprint, LargeStates, Slot, SlotMeter, SpinGuard, SpinLock};
+use crate::refusal::Refusal;
+use crate::table::{SlotIndex, Table};
 
-/// How many meters are compared to find one to evict. If half of the meters are used up, all in the sample are once in
-/// 65,536 times.
-const SAMPLED: usize = 16;
+/// One in this many charges of known keys continues the sweep.
+const SWEEP_EVERY: u32 = 32;
 
-/// How many of the table's buckets one step of the sweep visits at most. It visits that many only if most of them are
-/// empty.
-const SWEPT: usize = 64;
+/// A shard behind its lock, and its last refusal, which is read without it. On cache lines of its own, so that neighbours do
+/// not slow each other down; what is read without the lock is not on the lock's cache line.
+#[repr(C, align(128))]
+pub(crate) struct ShardCell {
+    shard: SpinLock<Shard>,
+    refusal: Refusal,
+}
+
+const _: () = assert!(size_of::<ShardCell>() == 256);
+
+/// A shard whose lock is held.
+pub(crate) struct ShardGuard<'s> {
+    shard: SpinGuard<'s, Shard>,
+    cell: &'s ShardCell,
+    glances: &'s Glances,
+}
 
 /// A shard of a store.
 ///
@@ -45,206 +64,133 @@ pub(crate) struct Shard {
 /// Together with the lock before it, eight bytes, and the table's two vectors, 48 bytes, this fills one cache line.
 const _: () = assert!(std::mem::offset_of!(Shard, table) == 8);
 
-/// The refusal that is published.
-#[derive(Clone, Copy, Default)]
-struct Published {
-    slot: Slot,
-    /// Whether it has changed since the lock was taken.
-    must_publish: bool,
-    /// The meter of the last refusal.
-    last: u64,
-}
+impl ShardCell {
+    pub(crate) fn new(number: usize) -> Self {
+        Self { shard: SpinLock::new(Shard { number, ..Shard::default() }), refusal: Refusal::default() }
+    }
 
-/// How many meters a shard may hold, and whether to evict.
-#[derive(Clone, Copy)]
-pub(crate) struct Bound {
-    pub(crate) most: usize,
-    pub(crate) evict: bool,
-}
+    /// Returns the verdict if the shard's last refusal shows that this claim is refused. Takes no lock.
+    #[inline]
+    pub(crate) fn refuses(&self, fingerprint: Fingerprint, demand: Demand<'_>) -> Option<Verdict> {
+        if demand.mode == Mode::Force {
+            return None;
+        }
+        let mut slot = self.refusal.of(fingerprint)?;
+        let (admitted, verdict) = slot.claim(Demand { mode: Mode::Peek, ..demand })?;
+        (!admitted).then_some(verdict)
+    }
 
-/// What came of making room for new meters.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Room {
-    /// Whether there is room.
-    pub(crate) is_made: bool,
-    /// How many of the meters that were removed for it still counted.
-    pub(crate) evicted: u64,
+    /// Locks the shard. A panic of a thread that held the lock does not poison it: the shard can still decide.
+    #[inline]
+    pub(crate) fn lock<'s>(&'s self, glances: &'s Glances) -> ShardGuard<'s> {
+        ShardGuard { shard: self.shard.lock(), cell: self, glances }
+    }
+
+    /// Locks the shard if no other thread holds it.
+    pub(crate) fn try_lock<'s>(&'s self, glances: &'s Glances) -> Option<ShardGuard<'s>> {
+        self.shard.try_lock().map(|shard| ShardGuard { shard, cell: self, glances })
+    }
 }
 
 impl Shard {
-    pub(crate) fn new(number: usize) -> Self {
-        Self { number, ..Self::default() }
-    }
-
-    pub(crate) fn number(&self) -> usize {
-        self.number
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
-
-    /// The place of a meter; valid until another is inserted or removed.
-    #[inline]
-    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<SlotIndex> {
-        self.table.find(fingerprint)
-    }
-
-    /// The slot of a meter.
-    pub(crate) fn slot(&self, place: SlotIndex) -> &Slot {
-        self.table.slot(place)
-    }
-
-    /// The verdict if nothing is charged.
-    pub(crate) fn verdict(&self, place: Option<SlotIndex>, demand: Demand<'_>) -> Verdict {
-        let verdict = |state: &State| demand.meter.verdict(state, demand.cost, demand.now, None);
-        match place {
-            Some(place) => self.read(place, verdict),
-            None => verdict(&demand.meter.fresh()),
-        }
-    }
-
-    /// Calls `f` with the state of a meter.
-    fn read<R>(&self, place: SlotIndex, f: impl FnOnce(&State) -> R) -> R {
-        self.large.read(self.table.slot(place), f)
-    }
-
-    /// Records what a charge has made of a meter's slot.
-    pub(crate) fn charged(&mut self, place: SlotIndex, after: Slot, limit: u64) {
-        let slot = self.table.slot_mut(place);
-        *slot = after;
-        slot.set_limit(limit);
-        self.has_charged(place);
-    }
-
     /// Finds a meter whose claim can be decided in its slot, and how. Otherwise returns the place of the meter, if
-    /// there is one; its state is stored elsewhere, or is of another kind or shape than the claim's.
+    /// there is one; its state is elsewhere, or is of another kind or shape than the claim's.
     #[inline(always)]
-    pub(crate) fn find_here<'m>(
+    pub(crate) fn find_in_slot<'m>(
         &mut self,
         fingerprint: Fingerprint,
         meter: &'m Meter,
-    ) -> Result<(SlotIndex, &mut Slot, InPlace<'m>), Option<SlotIndex>> {
+    ) -> Result<(SlotIndex, &mut Slot, SlotMeter<'m>), Option<SlotIndex>> {
         let Some((place, slot)) = self.table.find_mut(fingerprint) else { return Err(None) };
-        match slot.state.in_place(meter) {
-            Some(way) => Ok((place, slot, way)),
+        match slot.in_slot(meter) {
+            Some(in_slot) => Ok((place, slot, in_slot)),
             None => Err(Some(place)),
         }
     }
 
-    /// Updates the shard after a claim was decided in its meter's slot.
+    /// Records that a claim was decided in its meter's slot.
     #[inline(always)]
-    pub(crate) fn has_decided(&mut self, place: SlotIndex, admitted: bool, demand: Demand<'_>) {
+    pub(crate) fn record(&mut self, place: SlotIndex, admitted: bool, demand: Demand<'_>) {
         if !admitted {
-            self.has_refused(place, demand.meter.limit());
+            self.record_refusal(place, demand.meter.limit());
         } else if demand.charges() {
-            self.has_charged(place);
+            self.record_charge(place);
         }
     }
 
-    /// Updates the shard after a charge.
+    /// Counts a charge, and stops publishing the meter's refusal.
     #[inline]
-    fn has_charged(&mut self, place: SlotIndex) {
+    fn record_charge(&mut self, place: SlotIndex) {
         self.charges = self.charges.wrapping_add(1);
-        self.has_changed(place);
+        self.withdraw_refusal(place);
     }
 
-    /// Records that a meter's state has changed: stops publishing its refusal.
+    /// Stops publishing a meter's refusal, because its state has changed.
     #[inline]
-    fn has_changed(&mut self, place: SlotIndex) {
-        if self.is_published {
-            self.withdraw(place);
+    fn withdraw_refusal(&mut self, place: SlotIndex) {
+        if self.is_published && self.published.withdraw(self.table.slot(place)) {
+            (self.is_published, self.must_publish) = (false, true);
         }
     }
 
+    /// Records a refusal, which may be published. The limit may be another one than that of earlier claims.
     #[inline(never)]
-    fn withdraw(&mut self, place: SlotIndex) {
-        if self.published.slot.is_same(self.table.slot(place)) {
-            (self.is_published, self.must_publish, self.published.must_publish) = (false, true, true);
-        }
-    }
-
-    /// Records that a meter has refused. Publishes the refusal if the same meter also was the last one to refuse: if
-    /// several meters alternate, publishing would not pay.
-    ///
-    /// The limit may be another one than that of earlier claims.
-    #[inline(never)]
-    fn has_refused(&mut self, place: SlotIndex, limit: u64) {
+    fn record_refusal(&mut self, place: SlotIndex, limit: u64) {
         let slot = self.table.slot_mut(place);
         slot.set_limit(limit);
-        let slot = *slot;
-        let last = std::mem::replace(&mut self.published.last, slot.low);
-        if last == slot.low && !(self.is_published && self.published.slot.is_same(&slot)) {
+        if self.published.refuse(*slot, self.is_published) {
             (self.is_published, self.must_publish) = (true, true);
-            self.published = Published { slot, must_publish: true, ..self.published };
         }
     }
 
-    /// Whether published values may have changed.
+    /// Whether the charge that was just counted is one of those that continue the sweep.
     #[inline]
-    pub(crate) fn must_publish(&self) -> bool {
-        self.must_publish
+    pub(crate) fn is_time_to_sweep(&self) -> bool {
+        self.charges.is_multiple_of(SWEEP_EVERY)
     }
 
-    /// Records that the changes have been published.
-    pub(crate) fn has_published(&mut self) {
-        self.must_publish = false;
-    }
-
-    /// Returns what to publish, if that has changed: a meter that refuses, or none.
-    pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
-        std::mem::take(&mut self.published.must_publish)
-            .then_some(self.is_published.then_some(self.published.slot))
-    }
-
-    /// Decides a claim on a meter whose state is stored elsewhere, or is of another kind or shape than the claim's.
-    pub(crate) fn claim_other(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
+    /// Decides a claim on a meter whose state is elsewhere, or is of another kind or shape than the claim's.
+    pub(crate) fn claim_elsewhere(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
         let decide = |state: &mut State| demand.meter.claim(state, demand.cost, demand.now, demand.mode);
         let decided = self.large.update(slot, decide);
-        let (admitted, verdict) = slot.decided(decided, demand);
+        let (admitted, verdict) = slot.record(decided, demand);
         slot.set_limit(verdict.limit);
         slot.state.record_units(units(&verdict));
         if admitted && demand.charges() {
-            self.has_charged(place);
+            self.record_charge(place);
         }
         (admitted, verdict)
     }
 
-    /// Whether the number of charges is a multiple of `interval`.
-    #[inline]
-    pub(crate) fn is_time(&self, interval: u32) -> bool {
-        self.charges.is_multiple_of(interval)
-    }
-
-    /// Charges a new meter. There must be room for it.
-    pub(crate) fn claim_new(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
+    /// Charges a new meter, whose claim fits. There must be room for it.
+    pub(crate) fn charge_new(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
         let Demand { cost, meter, now, mode } = demand;
         let mut slot;
         let decided = match Slot::fresh(fingerprint, meter, now) {
-            Some((fresh, way)) => {
+            Some((fresh, SlotMeter::Window(window))) => {
                 slot = fresh;
-                match way {
-                    InPlace::Window(window) => slot.claim_window(window, demand),
-                    InPlace::Bucket(bucket) => slot.claim_bucket(bucket, demand),
-                }
+                slot.claim_window(window, demand)
+            }
+            Some((fresh, SlotMeter::Bucket(bucket))) => {
+                slot = fresh;
+                slot.claim_bucket(bucket, demand)
             }
             None => {
                 let mut state = meter.fresh();
                 let decided = meter.claim(&mut state, cost, now, mode);
                 slot = self.large.insert(fingerprint, state);
                 slot.state.record_units(units(&decided.1));
-                slot.decided(decided, demand)
+                slot.record(decided, demand)
             }
         };
-        slot.set_limit(decided.1.limit);
-        self.put(fingerprint, slot);
+        self.insert(fingerprint, slot);
         decided
     }
 
     /// Inserts a new meter that has been charged.
     #[inline(always)]
-    fn put(&mut self, fingerprint: Fingerprint, slot: Slot) {
+    fn insert(&mut self, fingerprint: Fingerprint, slot: Slot) {
         self.charges = self.charges.wrapping_add(1);
         self.must_publish = true;
         self.due.include(slot.forget_at);
@@ -253,162 +199,50 @@ impl Shard {
         }
         self.table.insert(fingerprint, slot);
     }
-
-    /// The second from which on there may be expired meters.
-    #[inline]
-    pub(crate) fn due(&self) -> u32 {
-        self.due.second()
-    }
-
-    pub(crate) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
-        let Some(place) = self.find(fingerprint) else { return };
-        let slot = self.table.slot_mut(place);
-        let forget_at = self.large.update(slot, |state| {
-            if refund.cost == 0 || !refund.meter.owns(state) {
-                return None;
-            }
-            refund.meter.refund(state, refund.cost, refund.receipt, now);
-            Some(refund.meter.forget_at(state))
-        });
-        if let Some(forget_at) = forget_at {
-            // The units that a log still has may count for longer under another lease.
-            slot.state.record_units(slot.state.units().saturating_sub(refund.cost));
-            let is_kept = matches!(refund.meter, Meter::Log(_)) && forget_at > Timestamp::EPOCH;
-            let earliest = if is_kept { slot.forget_at } else { 0 };
-            slot.forget_at = forget_second(forget_at).max(earliest);
-            self.must_publish = true;
-            self.due.include(slot.forget_at);
-            self.has_changed(place);
-        }
-    }
-
-    pub(crate) fn reset(&mut self, fingerprint: Fingerprint) {
-        if let Some(place) = self.find(fingerprint) {
-            self.remove(place);
-        }
-    }
-
-    /// Makes room for `wanted` new meters if possible, but never removes those in `spared`.
-    pub(crate) fn make_room(
-        &mut self,
-        wanted: usize,
-        bound: Bound,
-        now: Timestamp,
-        spared: &[Fingerprint],
-    ) -> Room {
-        let mut room = Room { is_made: true, evicted: 0 };
-        if self.len().saturating_add(wanted) <= bound.most {
-            return room;
-        }
-        // Without room for all of them no other meter is removed.
-        let own = spared.iter().filter(|own| self.find(**own).is_some()).count();
-        if wanted.saturating_add(own) > bound.most {
-            return Room::default();
-        }
-        while self.len().saturating_add(wanted) > bound.most {
-            let Some(place) = self.victim(bound.evict, now, spared) else {
-                return Room { is_made: false, ..room };
-            };
-            let slot = self.table.slot(place);
-            room.evicted += u64::from(slot.state.units() > 0 && may_count(slot.forget_at, now));
-            self.remove(place);
-        }
-        room
-    }
-
-    /// Continues the sweep: visits up to `most` meters, removes those that have expired, and returns how many it has
-    /// visited. Where many places are free, it stops earlier and continues at the next call.
-    pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
-        let wanted = most.min(self.len());
-        self.must_publish = true;
-        if wanted == 0 {
-            self.due = Due::default();
-        }
-        let (mut looks, mut buckets) = (0, SWEPT);
-        while looks < wanted && buckets > 0 {
-            if self.cursor >= self.table.end() {
-                self.cursor = 0;
-                self.due.end_round();
-            }
-            let found = self.table.taken_from(self.cursor, buckets);
-            let place = found.unwrap_or_else(|after| after);
-            buckets -= place / STRIDE - self.cursor / STRIDE;
-            self.cursor = place;
-            if found.is_ok() {
-                looks += 1;
-                self.cursor += 1;
-                let forget_at = self.table.slot(place).forget_at;
-                if has_passed(forget_at, now) {
-                    self.remove(place);
-                } else {
-                    self.due.pass(forget_at);
-                }
-            }
-        }
-        looks
-    }
-
-    /// Finds the first expired meter of a small sample, or else the one whose loss matters least.
-    ///
-    /// The meters of the sample are neighbours, which is as good as random in a table ordered by fingerprint. Each call
-    /// takes a different sample.
-    fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<SlotIndex> {
-        let (end, looks) = (self.table.end(), SAMPLED + spared.len());
-        let start = self.searched % end.max(1);
-        let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
-        let (mut lightest, mut last) = (None::<((bool, u64), SlotIndex)>, start);
-        for place in taken {
-            last = place;
-            if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
-                continue;
-            }
-            let slot = self.table.slot(place);
-            if has_passed(slot.forget_at, now) {
-                lightest = Some(((false, 0), place));
-                break;
-            }
-            let weight = weight(slot, now);
-            if lightest.is_none_or(|(least, _)| weight < least) {
-                lightest = Some((weight, place));
-            }
-        }
-        self.searched = last + 1;
-        lightest
-            .map(|(_, place)| place)
-            .filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
-    }
-
-    fn remove(&mut self, place: SlotIndex) {
-        self.must_publish = true;
-        self.has_changed(place);
-        let slot = self.table.remove(place);
-        self.large.remove(&slot);
-    }
-
-    /// Frees the memory that the current meters do not need. Returns most of it, for the caller to drop after it has
-    /// released the lock.
-    pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
-        self.large.shrink_to_fit();
-        self.due.moved();
-        self.table.shrink_to_fit()
-    }
-}
-
-/// How much is lost by evicting a meter: more if it is used up than otherwise. Among equals, by the used share of its
-/// limit, squared, times the seconds until it expires. Squared, so that the only unit of a new key does not weigh more
-/// under a long limit than many units under a short one.
-fn weight(slot: &Slot, now: Timestamp) -> (bool, u64) {
-    let used = slot.used();
-    let seconds = u64::from(slot.forget_at).saturating_sub(now.as_nanos() / 1_000_000_000);
-    let used_up = used == Slot::ALL;
-    // So that of two meters with hardly any units the one that expires first goes first.
-    let used = used.max(1);
-    (used_up, used * used * seconds)
 }
 
 /// The units of its meter that count, as a verdict shows them.
 fn units(verdict: &Verdict) -> u64 {
     verdict.limit.saturating_sub(verdict.remaining)
+}
+
+impl Deref for ShardGuard<'_> {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
+
+impl DerefMut for ShardGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+}
+
+impl Drop for ShardGuard<'_> {
+    /// Publishes changes before the lock is released, so that no later reader sees the previous state.
+    #[inline]
+    fn drop(&mut self) {
+        if self.shard.must_publish {
+            self.publish();
+        }
+    }
+}
+
+impl ShardGuard<'_> {
+    /// Publishes the changes for threads that read a shard without its lock.
+    #[inline(never)]
+    fn publish(&mut self) {
+        self.shard.must_publish = false;
+        self.glances.publish(self.shard.number, self.shard.len(), self.shard.due.second());
+        let is_published = self.shard.is_published;
+        match self.shard.published.news(is_published) {
+            News::Same => {}
+            News::Nothing => self.cell.refusal.publish(None),
+            News::Refuses(slot) => self.cell.refusal.publish(Some(&slot)),
+        }
+    }
 }
 
 #[cfg(test)]

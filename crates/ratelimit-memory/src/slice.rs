@@ -1,15 +1,46 @@
 //! Several claims that are decided together: all their shards are locked at once.
 
-use ratelimit_core::store::{Claim, Claims, Mode, Verdicts};
+use ratelimit_core::StoreError;
+use ratelimit_core::store::{Answer, Claim, Claims, Mode, Verdicts};
 use smallvec::SmallVec;
 
+use crate::MemoryStore;
 use crate::kit::{Demand, Fingerprint, Fingerprints, Slot};
-use crate::shard::{Bound, Room};
-use crate::shards::{ShardGuard, Shards};
+use crate::shard::{Bound, Room, ShardGuard};
+use crate::shards::Shards;
+use crate::store::full;
 use crate::table::SlotIndex;
 
+impl MemoryStore {
+    /// Decides several claims: all are charged, or none.
+    pub(crate) fn claim_several(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut answer =
+            Answer { admitted: false, charged: false, now: claims.now(), verdicts: Verdicts::new() };
+        let mut slice = Slice::new(claims);
+        slice.lock(&self.shards, &self.fingerprints);
+        answer.admitted = slice.decide(&mut answer.verdicts);
+        answer.charged = answer.admitted && claims.mode() != Mode::Peek;
+        if !answer.charged {
+            return Ok(answer);
+        }
+        let room = slice.make_room(self.bound);
+        let sweep = if room.is_made { slice.charge(&mut answer.verdicts) } else { false };
+        drop(slice); // releases the locks
+        if room.evicted > 0 {
+            self.count_evicted(room.evicted);
+        }
+        if !room.is_made {
+            return Err(full());
+        }
+        if sweep {
+            self.continue_sweep(claims.now());
+        }
+        Ok(answer)
+    }
+}
+
 /// Claims whose shards are locked.
-pub(crate) struct Slice<'s, 'c> {
+struct Slice<'s, 'c> {
     claims: Claims<'c>,
     shards: SmallVec<[ShardGuard<'s>; 4]>,
     /// One for each claim.
@@ -28,19 +59,19 @@ struct Target {
 }
 
 impl<'s, 'c> Slice<'s, 'c> {
-    pub(crate) fn new(claims: Claims<'c>) -> Self {
+    fn new(claims: Claims<'c>) -> Self {
         Self { claims, shards: SmallVec::new(), targets: SmallVec::new() }
     }
 
     /// Locks the shards, each once and in the order of their numbers. A thread that waits for one holds none with a
     /// higher number, so there is no deadlock.
-    pub(crate) fn lock(&mut self, shards: &'s Shards, fingerprints: &Fingerprints) {
+    fn lock(&mut self, shards: &'s Shards, fingerprints: &Fingerprints) {
         let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
         for claim in self.claims.iter() {
             let fingerprint = fingerprints.of(&claim.id);
             let number = shards.number_of(fingerprint);
             numbers.push(number);
-            // For now, this is the number of the shard.
+            // The shard's number; below it becomes the index among the locked ones.
             self.targets.push(Target { fingerprint, shard: number, place: None, after: None });
         }
         numbers.sort_unstable();
@@ -56,7 +87,7 @@ impl<'s, 'c> Slice<'s, 'c> {
 
     /// Decides the claims, each on a copy of its slot. Returns whether all are admitted, and adds their verdicts. Those are
     /// final unless one is charged whose state is not in its slot.
-    pub(crate) fn decide(&mut self, verdicts: &mut Verdicts) -> bool {
+    fn decide(&mut self, verdicts: &mut Verdicts) -> bool {
         let (now, mode) = (self.claims.now(), self.claims.mode());
         let mut admitted = true;
         for (claim, target) in self.claims.iter().zip(&mut self.targets) {
@@ -85,7 +116,7 @@ impl<'s, 'c> Slice<'s, 'c> {
     }
 
     /// Makes room for new meters. If that is not possible, the caller must charge nothing.
-    pub(crate) fn make_room(&mut self, bound: Bound) -> Room {
+    fn make_room(&mut self, bound: Bound) -> Room {
         let mut all = Room { is_made: true, evicted: 0 };
         let is_new = |claim: &Claim<'_>, target: &Target| target.place.is_none() && claim.cost > 0;
         if !self.claims.iter().zip(&self.targets).any(|(claim, target)| is_new(claim, target)) {
@@ -110,8 +141,8 @@ impl<'s, 'c> Slice<'s, 'c> {
     }
 
     /// Charges every claim with a cost; all are admitted, and there is room. Returns whether a sweep is due.
-    pub(crate) fn charge(&mut self, verdicts: &mut Verdicts, tidy_every: u32) -> bool {
-        let mut tidy = false;
+    fn charge(&mut self, verdicts: &mut Verdicts) -> bool {
+        let mut sweep = false;
         // New meters move others, and so does making room for them.
         let may_have_moved = self.targets.iter().any(|target| target.place.is_none());
         for ((claim, target), verdict) in self.claims.iter().zip(&self.targets).zip(verdicts) {
@@ -122,12 +153,12 @@ impl<'s, 'c> Slice<'s, 'c> {
             let place = if may_have_moved { shard.find(target.fingerprint) } else { target.place };
             let demand = Demand::new(claim, self.claims.now(), Mode::Force);
             match (place, target.after) {
-                (Some(place), Some(slot)) => shard.charged(place, slot, verdict.limit),
-                (Some(place), None) => *verdict = shard.claim_other(place, demand).1,
-                (None, _) => *verdict = shard.claim_new(target.fingerprint, demand).1,
+                (Some(place), Some(slot)) => shard.charge_slot(place, slot),
+                (Some(place), None) => *verdict = shard.claim_elsewhere(place, demand).1,
+                (None, _) => *verdict = shard.charge_new(target.fingerprint, demand).1,
             }
-            tidy |= place.is_none() || shard.is_time(tidy_every);
+            sweep |= place.is_none() || shard.is_time_to_sweep();
         }
-        tidy
+        sweep
     }
 }

@@ -1,8 +1,8 @@
-//! The store: shards of meters, chosen by a hash of the name.
+//! The store: a claim's way to its meter.
+
+mod usage;
 
 use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ratelimit_core::meter::Meter;
 use ratelimit_core::store::{
@@ -10,10 +10,11 @@ use ratelimit_core::store::{
 };
 use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp, kit};
 
-use crate::kit::{Demand, Fingerprints};
-use crate::shard::Bound;
-use crate::shards::{ShardGuard, Shards};
-use crate::slice::Slice;
+use crate::counters::{Evicted, Walk};
+use crate::kit::{Demand, Fingerprint, Fingerprints, SlotMeter};
+use crate::shard::{Bound, ShardGuard};
+use crate::shards::Shards;
+use crate::table::SlotIndex;
 use crate::{MemoryConfig, WhenFull};
 
 /// A store in the memory of this process.
@@ -44,61 +45,16 @@ use crate::{MemoryConfig, WhenFull};
 /// - A check waits only for other checks on the same shard, and never panics because another thread did. Repeated
 ///   refusals of one key under one limit wait for nothing and write nothing (those of logs and segmented windows do wait).
 ///
-/// # Removal of expired meters
-/// No thread removes them, and no check visits all meters. Each charge of a new key, and one in 32 of the others, visits
-/// up to eight meters, in a sweep that goes around the whole store, and removes those that have been irrelevant for
-/// [`CLOCK_SLACK`](ratelimit_core::store::CLOCK_SLACK). It skips parts of the store without any of these. So under any traffic
-/// there are at most about a seventh more meters than live ones, plus a few hundred; without traffic nothing is removed,
-/// and nothing grows.
-///
-/// The store keeps the memory of removed meters and reuses it. Allocators return memory to the system tens of megabytes
-/// at a time, and a check would wait several milliseconds for that. After a flood of keys, call
-/// [`shrink_to_fit`](Self::shrink_to_fit) to free it.
-///
-/// "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
-/// clock.** A claim whose `now` is far ahead of the others would remove their meters as expired, but only up to eight
-/// that it visits, because the store does not remember its time. [`SystemClock`](ratelimit_core::SystemClock) never
-/// jumps.
-///
-/// # Memory
-/// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: about 47 bytes in total with a
-/// million meters. With fewer than about 650,000 (650 per shard), the table may be down to 58 % full, because it moves
-/// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit,
-/// and after a burst up to four times as much. A shard with one meter has room for 56, in 2 kB; if there will always be
-/// few meters, configure fewer [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters;
-/// [`WhenFull`](crate::WhenFull) says which of them stay when it is reached.
-///
-/// Instead of keys, the store compares fingerprints of 96 bits, keyed with secrets that never leave the process. The
-/// probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.
+/// The documentation of the crate says when expired meters are removed, and how much memory meters take.
 #[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {
     pub(crate) shards: Shards,
     pub(crate) fingerprints: Fingerprints,
     pub(crate) bound: Bound,
     config: MemoryConfig,
-    walk: Walk,
+    pub(crate) walk: Walk,
     evicted: Evicted,
 }
-
-/// The number of the shard that is swept next. On its own cache lines, because it changes all the time and the rest of the
-/// store never does.
-#[derive(Default)]
-#[repr(align(128))]
-struct Walk(AtomicUsize);
-
-/// The number of evicted meters that still counted. On its own cache lines, because of floods of new keys.
-#[derive(Default)]
-#[repr(align(128))]
-struct Evicted(AtomicU64);
-
-/// One in this many charges of a known key continues the sweep.
-pub(crate) const TIDY_EVERY: u32 = 32;
-
-/// How many meters one step of the sweep visits.
-const LOOKS: usize = 8;
-
-/// How many shards one step of the sweep visits at most. If it visits several, most of them are empty.
-const VISITS: usize = 16;
 
 impl MemoryStore {
     /// Creates an empty store without a bound.
@@ -126,133 +82,152 @@ impl MemoryStore {
     pub fn config(&self) -> &MemoryConfig {
         &self.config
     }
+}
 
-    /// The number of stored meters, including expired ones that have not been removed yet.
-    ///
-    /// One key under three limits has three meters. Takes no lock. The number is exact if no other thread uses the store.
-    pub fn len(&self) -> usize {
-        self.shards.len()
+impl SyncCounterStore for MemoryStore {
+    #[inline]
+    fn claim_one_now(
+        &self,
+        now: Timestamp,
+        mode: Mode,
+        id: &MeterId<'_>,
+        cost: u64,
+        meter: &Meter,
+    ) -> Result<(bool, Verdict), StoreError> {
+        self.claim_one(self.fingerprints.of(id), Demand { cost, meter, now, mode })
     }
 
-    /// Whether the store has no meters.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The number of meters that were evicted although they still counted, since the store was created. Their keys have
-    /// begun anew, with a full quota. If it rises, raise [`max_keys`](MemoryConfig::max_keys).
-    ///
-    /// Meters that were empty, or whose time was over, are not among them. A meter whose time has just ended may count for
-    /// up to a second more. With the feature `metrics` of [`ratelimit_core`], which that of `ratelimit-tower` enables, this is
-    /// also the metric `ratelimit_evicted_total{store="memory"}`.
-    ///
-    /// ```
-    /// use ratelimit_memory::{Limit, MemoryConfig, MemoryStore, RateLimiter};
-    ///
-    /// let store = MemoryStore::with_config(MemoryConfig::default().max_keys(1_000));
-    /// let limiter = RateLimiter::new(store, "10/min".parse::<Limit>()?);
-    /// for user in 0..1_500 {
-    ///     limiter.check_now(&*format!("user:{user}"))?;
-    /// }
-    /// assert!(limiter.store().evicted() >= 500);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn evicted(&self) -> u64 {
-        self.evicted.0.load(Ordering::Relaxed)
-    }
-
-    /// Records that meters were evicted that still counted. The caller must hold no lock: what the program has installed for
-    /// its metrics runs in this call.
-    #[cold]
-    pub(crate) fn has_evicted(&self, meters: u64) {
-        self.evicted.0.fetch_add(meters, Ordering::Relaxed);
-        kit::count_evicted(NAME, meters);
-    }
-
-    /// Frees the memory that the current meters do not need. The allocator decides how much of it is returned to the
-    /// system.
-    ///
-    /// Checks continue meanwhile; only those on one shard at a time wait, for some dozen microseconds. This removes no
-    /// meters. So call it when the keys of a flood have expired and later checks have removed them, or every hour.
-    ///
-    /// ```
-    /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::new(MemoryStore::new(), "10/min".parse::<Limit>()?);
-    /// assert!(limiter.check_now("user:7")?.allowed());
-    /// limiter.store().shrink_to_fit();
-    /// assert_eq!(limiter.peek_now("user:7")?.remaining(), 9);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn shrink_to_fit(&self) {
-        for number in 0..self.shards.count() {
-            let idle = self.shards.lock(number).shrink_to_fit();
-            drop(idle); // after the lock is released
+    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        match &*claims {
+            [claim] => {
+                let (now, mode) = (claims.now(), claims.mode());
+                let (admitted, verdict) =
+                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter)?;
+                let charged = admitted && mode != Mode::Peek;
+                Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
+            }
+            _ => self.claim_several(claims),
         }
     }
 
-    /// Releases a shard, and continues the sweep if it is time.
+    fn reset_now(&self, claims: Claims<'_>) {
+        for claim in claims.iter() {
+            let fingerprint = self.fingerprints.of(&claim.id);
+            self.shards.lock_cell(self.shards.cell_of(fingerprint)).reset(fingerprint);
+        }
+    }
+}
+
+impl MemoryStore {
+    /// Decides one claim on its meter.
+    ///
+    /// Windows and buckets have arms of their own, because a shared one would copy the verdict (decision 30, in the
+    /// documentation of the project).
     #[inline(always)]
-    pub(crate) fn release(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
-        drop(shard);
-        if tidy {
-            self.tidy(now);
+    fn claim_one(&self, fingerprint: Fingerprint, demand: Demand<'_>) -> Result<(bool, Verdict), StoreError> {
+        let cell = self.shards.cell_of(fingerprint);
+        // Repeated refusals of one key take no lock.
+        if let Some(verdict) = cell.refuses(fingerprint, demand) {
+            return Ok((false, verdict));
+        }
+        let mut shard = self.shards.lock_cell(cell);
+        match shard.find_in_slot(fingerprint, demand.meter) {
+            Ok((place, slot, SlotMeter::Window(window))) => {
+                let decided = slot.claim_window(window, demand);
+                Ok(self.finish(shard, place, decided, demand))
+            }
+            Ok((place, slot, SlotMeter::Bucket(bucket))) => {
+                let decided = slot.claim_bucket(bucket, demand);
+                Ok(self.finish(shard, place, decided, demand))
+            }
+            Err(Some(place)) => Ok(self.claim_elsewhere(shard, place, demand)),
+            Err(None) => self.claim_new(shard, fingerprint, demand),
         }
     }
 
-    fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let mut answer =
-            Answer { admitted: false, charged: false, now: claims.now(), verdicts: Verdicts::new() };
-        let mut slice = Slice::new(claims);
-        slice.lock(&self.shards, &self.fingerprints);
-        answer.admitted = slice.decide(&mut answer.verdicts);
-        answer.charged = answer.admitted && claims.mode() != Mode::Peek;
-        if !answer.charged {
-            return Ok(answer);
+    /// Completes a claim that was decided on a meter in its slot.
+    #[inline(always)]
+    fn finish(
+        &self,
+        mut shard: ShardGuard<'_>,
+        place: SlotIndex,
+        (admitted, verdict): (bool, Verdict),
+        demand: Demand<'_>,
+    ) -> (bool, Verdict) {
+        shard.record(place, admitted, demand);
+        let sweep = admitted && demand.charges() && shard.is_time_to_sweep();
+        drop(shard); // publishes what others read without the lock, and releases it
+        if sweep {
+            self.continue_sweep(demand.now);
         }
-        let room = slice.make_room(self.bound);
-        let tidy = room.is_made && slice.charge(&mut answer.verdicts, TIDY_EVERY);
-        drop(slice);
-        if room.evicted > 0 {
-            self.has_evicted(room.evicted);
+        (admitted, verdict)
+    }
+
+    /// A claim on a meter whose state is not in its slot: a log, a window of many segments, or a bucket of several rates.
+    #[inline(never)]
+    fn claim_elsewhere(
+        &self,
+        mut shard: ShardGuard<'_>,
+        place: SlotIndex,
+        demand: Demand<'_>,
+    ) -> (bool, Verdict) {
+        let (admitted, verdict) = shard.claim_elsewhere(place, demand);
+        let sweep = admitted && demand.charges() && shard.is_time_to_sweep();
+        drop(shard);
+        if sweep {
+            self.continue_sweep(demand.now);
         }
+        (admitted, verdict)
+    }
+
+    /// A claim on a meter that the store does not have.
+    ///
+    /// It is decided before the meter is inserted: otherwise the decision would wait for memory that is not in the cache.
+    #[inline(never)]
+    fn claim_new(
+        &self,
+        mut shard: ShardGuard<'_>,
+        fingerprint: Fingerprint,
+        demand: Demand<'_>,
+    ) -> Result<(bool, Verdict), StoreError> {
+        let admitted = demand.fits_fresh();
+        if !(admitted && demand.charges()) {
+            return Ok((admitted, shard.verdict(None, demand)));
+        }
+        let room = shard.make_room(1, self.bound, demand.now, &[]);
         if !room.is_made {
             return Err(full());
         }
-        if tidy {
-            self.tidy(claims.now());
+        let decided = shard.charge_new(fingerprint, demand);
+        drop(shard);
+        self.continue_sweep(demand.now);
+        if room.evicted > 0 {
+            self.count_evicted(room.evicted);
         }
-        Ok(answer)
+        Ok(decided)
+    }
+}
+
+impl CounterStore for MemoryStore {
+    fn promises(&self) -> Promises {
+        Promises::new(Decisions::Exact, Time::Caller)
     }
 
-    /// Continues the sweep by one step. The caller must hold no lock; this does not wait for any.
-    #[cold]
-    fn tidy(&self, now: Timestamp) {
-        // Threads that sweep concurrently may visit the same shards; the sweep makes progress all the same.
-        let start = self.walk.0.load(Ordering::Relaxed);
-        let visits = start..(start + VISITS).min(self.shards.count());
-        let next = match self.shards.may_forget(visits.clone(), now) {
-            true => self.sweep(visits, now),
-            false => visits.end,
-        };
-        self.walk.0.store(if next < self.shards.count() { next } else { 0 }, Ordering::Relaxed);
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.claim_now(claims)
     }
 
-    /// Visits some of the meters of these shards, and returns the shard that comes next.
-    #[cold]
-    fn sweep(&self, numbers: Range<usize>, now: Timestamp) -> usize {
-        let mut looks = 0;
-        for number in numbers.clone() {
-            if self.shards.may_forget(number..number + 1, now)
-                && let Some(mut shard) = self.shards.try_lock(number)
-            {
-                looks += shard.sweep(LOOKS - looks, now);
-                if looks == LOOKS {
-                    return number + 1;
-                }
-            }
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        for refund in refunds {
+            let fingerprint = self.fingerprints.of(&refund.id);
+            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
         }
-        numbers.end
+        Ok(())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset_now(claims);
+        Ok(())
     }
 }
 
@@ -280,122 +255,5 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-impl CounterStore for MemoryStore {
-    fn promises(&self) -> Promises {
-        Promises::new(Decisions::Exact, Time::Caller)
-    }
-
-    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.claim_now(claims)
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        for refund in refunds {
-            let fingerprint = self.fingerprints.of(&refund.id);
-            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
-        }
-        Ok(())
-    }
-
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.reset_now(claims);
-        Ok(())
-    }
-}
-
-impl SyncCounterStore for MemoryStore {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        match &*claims {
-            [claim] => {
-                let (now, mode) = (claims.now(), claims.mode());
-                let (admitted, verdict) =
-                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter)?;
-                let charged = admitted && mode != Mode::Peek;
-                Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
-            }
-            _ => self.claim_all(claims),
-        }
-    }
-
-    #[inline]
-    fn claim_one_now(
-        &self,
-        now: Timestamp,
-        mode: Mode,
-        id: &MeterId<'_>,
-        cost: u64,
-        meter: &Meter,
-    ) -> Result<(bool, Verdict), StoreError> {
-        self.claim_one(self.fingerprints.of(id), Demand { cost, meter, now, mode })
-    }
-
-    fn reset_now(&self, claims: Claims<'_>) {
-        for claim in claims.iter() {
-            let fingerprint = self.fingerprints.of(&claim.id);
-            self.shards.lock_cell(self.shards.cell_of(fingerprint)).reset(fingerprint);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use ratelimit_core::{Limit, ManualClock, RateLimiter};
-
-    use super::*;
-
-    fn limiter(limit: &str) -> RateLimiter<MemoryStore, ManualClock> {
-        let limit: Limit = limit.parse().unwrap();
-        RateLimiter::new(MemoryStore::new(), limit).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
-    }
-
-    #[test]
-    fn repeated_refusals_take_no_lock() {
-        for limit in ["1/min fixed", "1/min", "1/min burst 1"] {
-            let limiter = limiter(limit);
-            assert!(limiter.check_now("k").unwrap().allowed());
-            let [first, _] = [(); 2].map(|()| limiter.check_now("k").unwrap());
-            let shards = &limiter.store().shards;
-            let held: Vec<ShardGuard<'_>> = (0..shards.count()).map(|number| shards.lock(number)).collect();
-            let (send, receive) = std::sync::mpsc::channel();
-            std::thread::scope(|scope| {
-                scope.spawn(|| assert!(send.send(limiter.check_now("k").unwrap()).is_ok()));
-                let again = receive.recv_timeout(std::time::Duration::from_secs(10));
-                drop(held); // or the other thread would never end
-                let again = again.expect("it waits for a lock");
-                assert_eq!((again.allowed(), again), (false, first), "{limit}");
-            });
-        }
-    }
-
-    #[test]
-    fn refunds_resets_time_and_evictions_end_a_cached_refusal() {
-        let limiter = limiter("2/min burst 2");
-        let charged = limiter.check_now("k").unwrap();
-        let refused = |limiter: &RateLimiter<MemoryStore, ManualClock>| {
-            assert!(limiter.check_now("k").unwrap().allowed());
-            let refused = limiter.check_now("k").unwrap();
-            assert!(!refused.allowed() && !limiter.check_now("k").unwrap().allowed());
-            refused.retry_after().unwrap()
-        };
-        refused(&limiter);
-        limiter.refund_now(&charged);
-        let wait = refused(&limiter);
-        limiter.clock().advance(wait - std::time::Duration::from_nanos(1));
-        assert!(!limiter.check_now("k").unwrap().allowed());
-        limiter.clock().advance(std::time::Duration::from_nanos(1));
-        refused(&limiter);
-        // A removed meter starts anew, even if it was the last one that refused.
-        limiter.reset_now("k").unwrap();
-        assert!(limiter.check_now("k").unwrap().allowed());
-        refused(&limiter);
-        let store = MemoryStore::with_config(MemoryConfig::default().max_keys(1));
-        let bounded = RateLimiter::new(store, "1/min burst 1".parse::<Limit>().unwrap());
-        for (key, allowed) in
-            [("one", "+---"), ("other", "+"), ("one", "+---"), ("other", "+---"), ("one", "+-")]
-        {
-            for mark in allowed.chars() {
-                assert_eq!(bounded.check_now(key).unwrap().allowed(), mark == '+', "{key}");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,7 @@
 //! The state of a meter in three words.
 
 use ratelimit_core::Timestamp;
-use ratelimit_core::meter::{Bucket, BucketState, Debt, Meter, State, Window, WindowState};
-use ratelimit_core::store::{Mode, Verdict};
+use ratelimit_core::meter::{BucketState, Debt, State, WindowState};
 use smallvec::{SmallVec, smallvec};
 
 /// The state of a window of at most two counts, or of a bucket of one rate; or the number of a larger state that is
@@ -11,46 +10,23 @@ use smallvec::{SmallVec, smallvec};
 /// Instants take 62 bits, so two bits of the first word say what the words contain.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[repr(transparent)]
-pub struct CompactState([u64; 3]);
+pub struct CompactState(pub(super) [u64; 3]);
 
-/// How to decide a claim in place.
-#[derive(Debug)]
-pub enum InPlace<'m> {
-    /// By [`CompactState::claim_window`].
-    Window(&'m Window),
-    /// By [`CompactState::claim_bucket`].
-    Bucket(&'m Bucket),
-}
-
-const KIND: u32 = 62;
-const INSTANT: u64 = (1 << KIND) - 1;
+/// Where the two bits of the first word begin that say what the words contain; below them is an instant.
+pub(super) const KIND_SHIFT: u32 = 62;
+pub(super) const INSTANT_MASK: u64 = (1 << KIND_SHIFT) - 1;
+/// A window's kind is the number of the segments that it carries.
 const ONE_COUNT: u64 = 0;
 const TWO_COUNTS: u64 = 1;
-const BUCKET: u64 = 2;
+pub(super) const BUCKET: u64 = 2;
 const ELSEWHERE: u64 = 3;
 
 impl CompactState {
-    /// A meter without charges as of `now`, and how to decide a claim on it; `None` if its state is too large.
-    #[inline(always)]
-    pub fn fresh(meter: &Meter, now: Timestamp) -> Option<(Self, InPlace<'_>)> {
-        // As of `now`, so that no time has passed since.
-        let now = now.as_nanos();
-        Some(match meter {
-            Meter::Window(window) if u64::from(window.carried()) < BUCKET => {
-                (Self([now | u64::from(window.carried()) << KIND, 0, 0]), InPlace::Window(window))
-            }
-            Meter::Bucket(bucket) => {
-                (Self([now | BUCKET << KIND, now, bucket.interval()]), InPlace::Bucket(bucket))
-            }
-            _ => return None,
-        })
-    }
-
     /// This state in three words; `None` if it is too large.
     #[inline]
     pub fn of(state: &State) -> Option<Self> {
         // Instants that other nodes have sent may be further ahead than any clock.
-        let first = |at: Timestamp, kind: u64| at.as_nanos().min(INSTANT) | kind << KIND;
+        let first = |at: Timestamp, kind: u64| at.as_nanos().min(INSTANT_MASK) | kind << KIND_SHIFT;
         Some(Self(match state {
             State::Window(WindowState { at, counts }) => match counts[..] {
                 [count] => [first(*at, ONE_COUNT), count, 0],
@@ -68,7 +44,7 @@ impl CompactState {
     /// Refers to a state that is stored elsewhere, by its number.
     #[inline]
     pub fn elsewhere(number: u32) -> Self {
-        Self([ELSEWHERE << KIND, u64::from(number), 0])
+        Self([ELSEWHERE << KIND_SHIFT, u64::from(number), 0])
     }
 
     /// Converts back what [`words`](Self::words) has returned.
@@ -96,7 +72,7 @@ impl CompactState {
                 counts: SmallVec::from_buf_and_len([second, third], len),
             })
         };
-        match first >> KIND {
+        match first >> KIND_SHIFT {
             ONE_COUNT => Ok(window(1)),
             TWO_COUNTS => Ok(window(2)),
             BUCKET => {
@@ -112,7 +88,7 @@ impl CompactState {
     #[inline]
     pub fn units(&self) -> u64 {
         let [first, second, third] = self.0;
-        match first >> KIND {
+        match first >> KIND_SHIFT {
             ONE_COUNT => second,
             TWO_COUNTS => second.saturating_add(third),
             BUCKET => second.saturating_sub(self.at().as_nanos()).div_ceil(third.max(1)),
@@ -122,7 +98,7 @@ impl CompactState {
 
     /// Records how many units of a state count that is stored elsewhere. Does nothing for other states.
     pub fn record_units(&mut self, units: u64) {
-        if self.0[0] >> KIND == ELSEWHERE {
+        if self.0[0] >> KIND_SHIFT == ELSEWHERE {
             self.0[2] = units;
         }
     }
@@ -136,96 +112,9 @@ impl CompactState {
     /// The newest instant of a charge, unless the state is stored elsewhere.
     #[inline]
     pub fn at(&self) -> Timestamp {
-        Timestamp::from_nanos(self.0[0] & INSTANT)
-    }
-
-    /// How to decide a claim in place; `None` if the state is stored elsewhere, is of another kind or shape than the
-    /// claim's, or drains at another rate.
-    #[inline(always)]
-    pub fn in_place<'m>(&self, meter: &'m Meter) -> Option<InPlace<'m>> {
-        let kind = self.0[0] >> KIND;
-        match meter {
-            // As many counts as the kind says, and one more.
-            Meter::Window(window) => {
-                (kind == u64::from(window.carried()) && kind < BUCKET).then_some(InPlace::Window(window))
-            }
-            Meter::Bucket(bucket) if kind == BUCKET && self.0[2] == bucket.interval() => {
-                Some(InPlace::Bucket(bucket))
-            }
-            _ => None,
-        }
-    }
-
-    /// Decides a claim, and charges it if it is admitted and is not a peek; `None` if it cannot be decided [in
-    /// place](Self::in_place).
-    #[inline]
-    pub fn claim(&mut self, meter: &Meter, cost: u64, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
-        Some(match self.in_place(meter)? {
-            InPlace::Window(window) => self.claim_window(window, cost, now, mode),
-            InPlace::Bucket(bucket) => self.claim_bucket(bucket, cost, now, mode),
-        })
-    }
-
-    /// The same for a window whose state is in these words.
-    #[inline(always)]
-    pub fn claim_window(
-        &mut self,
-        window: &Window,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
-        let [first, counts @ ..] = &mut self.0;
-        let (kind, mut at) = (*first & !INSTANT, Timestamp::from_nanos(*first & INSTANT));
-        let decided = window.claim(&mut at, counts, cost, now, mode);
-        *first = at.as_nanos() | kind;
-        decided
-    }
-
-    /// The same for a bucket whose state is in these words.
-    #[inline(always)]
-    pub fn claim_bucket(
-        &mut self,
-        bucket: &Bucket,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
-        let [first, second, _] = &mut self.0;
-        let (mut at, mut tat) = (Timestamp::from_nanos(*first & INSTANT), Timestamp::derived(*second));
-        let decided = bucket.claim(&mut at, &mut tat, cost, now, mode);
-        (*first, *second) = (at.as_nanos() | BUCKET << KIND, tat.as_nanos());
-        decided
+        Timestamp::from_nanos(self.0[0] & INSTANT_MASK)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use ratelimit_core::meter::LogState;
-
-    use super::*;
-
-    #[test]
-    fn states_round_trip_or_are_too_large() {
-        let at = Timestamp::MAX;
-        let window = |counts: &[u64]| State::Window(WindowState { at, counts: counts.into() });
-        let debt = Debt::only(Timestamp::derived(u64::MAX), u64::MAX);
-        let bucket = |debts: &[Debt]| BucketState { at, debts: debts.iter().copied().collect() };
-        let behind = Debt { receipt: at, ..debt };
-        let large = [&[][..], &[behind], &[debt, debt]].map(|debts| State::Bucket(bucket(debts)));
-        for large in [window(&[1, 2, 3]), State::Log(LogState::default())].into_iter().chain(large) {
-            assert_eq!(CompactState::of(&large), None);
-        }
-        let bucket = bucket(&[debt]);
-        for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket.clone())] {
-            let compact = CompactState::of(&state).unwrap();
-            assert_eq!((compact.state(), compact.at(), compact.number()), (Ok(state), at, None));
-            assert_eq!(CompactState::from_words(compact.words()), compact);
-        }
-        let ahead = BucketState { at: Timestamp::derived(u64::MAX), ..bucket.clone() };
-        let compact = CompactState::of(&State::Bucket(ahead)).unwrap();
-        assert_eq!(compact.state(), Ok(State::Bucket(bucket)), "no clock can be ahead of it");
-        let elsewhere = CompactState::elsewhere(7);
-        assert_eq!((elsewhere.state(), elsewhere.number()), (Err(7), Some(7)));
-    }
-}
+mod tests;

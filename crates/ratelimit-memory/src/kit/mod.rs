@@ -4,7 +4,6 @@
 //! Only for the crates of this project, which are released together: anything here may change in any release.
 
 mod compact_state;
-mod demand;
 pub mod expiry;
 mod fingerprint;
 mod large_states;
@@ -12,10 +11,9 @@ mod slab;
 mod slot;
 mod spin_lock;
 
-pub use compact_state::{CompactState, InPlace};
-pub use demand::Demand;
+pub use compact_state::CompactState;
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use large_states::LargeStates;
 pub use slab::Slab;
-pub use slot::Slot;
+pub use slot::{Demand, Slot, SlotMeter};
 pub use spin_lock::{SpinGuard, SpinLock};

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::Limit;
-use ratelimit_core::store::{MeterId, Mode, Receipt};
+use ratelimit_core::store::{MeterId, Receipt, Refund};
+use ratelimit_core::{Limit, Timestamp};
 
+use super::upkeep::SWEPT;
 use super::*;
 use crate::kit::expiry::NEVER;
+use crate::table::STRIDE;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);
 
@@ -16,11 +18,11 @@ const KEYS: u16 = if cfg!(miri) { 200 } else { 10_000 };
 
 /// Decides a claim as the store does.
 fn claim(shard: &mut Shard, fingerprint: Fingerprint, demand: Demand<'_>) -> Verdict {
-    let Some(place) = shard.find(fingerprint) else { return shard.claim_new(fingerprint, demand).1 };
+    let Some(place) = shard.find(fingerprint) else { return shard.charge_new(fingerprint, demand).1 };
     let mut slot = *shard.slot(place);
-    let Some((admitted, verdict)) = slot.claim(demand) else { return shard.claim_other(place, demand).1 };
+    let Some((admitted, verdict)) = slot.claim(demand) else { return shard.claim_elsewhere(place, demand).1 };
     if admitted {
-        shard.charged(place, slot, verdict.limit);
+        shard.charge_slot(place, slot);
     }
     verdict
 }
@@ -122,13 +124,13 @@ fn due_is_never_after_the_first_expiry_and_sweeps_make_it_exact() {
                 8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
                 _ => _ = claim(shard, fingerprint, demand),
             }
-            assert!(shard.due() <= earliest(shard), "{most}, step {step}");
+            assert!(shard.due.second() <= earliest(shard), "{most}, step {step}");
         }
         let rounds = |shard: &mut Shard, now| (0..most).for_each(|_| _ = shard.sweep(8, now));
         rounds(&mut driver.shard, now);
-        assert_eq!(driver.shard.due(), earliest(&driver.shard), "{most}");
+        assert_eq!(driver.shard.due.second(), earliest(&driver.shard), "{most}");
         rounds(&mut driver.shard, now + std::time::Duration::from_secs(1_000));
-        assert_eq!((driver.shard.len(), driver.shard.due()), (0, NEVER), "{most}");
+        assert_eq!((driver.shard.len(), driver.shard.due.second()), (0, NEVER), "{most}");
     }
 }
 
@@ -163,4 +165,25 @@ fn sweeps_visit_at_most_the_requested_number_and_all_in_turn() {
     assert_eq!((driver.shard.sweep(8, later), driver.shard.len()), (8, 92));
     assert_eq!((driver.shard.sweep(1_000, later), driver.shard.len()), (92, 0));
     assert_eq!(driver.shard.sweep(8, later), 0);
+}
+
+/// A customer who upgrades has used little of the new limit, and is not evicted as one who has used up the old one is spared.
+#[test]
+fn a_charge_under_another_limit_changes_how_much_is_used() {
+    for (before, after) in [("4/min", "4000/min"), ("4/min burst 4", "4000/min burst 4000")] {
+        let mut shard = Shard::default();
+        let [before, after] = [before, after].map(|text| text.parse::<Limit>().unwrap().meter_for(b""));
+        let fingerprint = Driver::fingerprint(1);
+        let mut used = |meter: &Meter| {
+            let demand = Demand { cost: 1, meter, now: NOW, mode: Mode::Charge };
+            match shard.find_in_slot(fingerprint, meter) {
+                Ok((_, slot, _)) => assert!(slot.claim(demand).is_some_and(|(admitted, _)| admitted)),
+                Err(Some(place)) => assert!(shard.claim_elsewhere(place, demand).0),
+                Err(None) => assert!(shard.charge_new(fingerprint, demand).0),
+            }
+            shard.slot(shard.find(fingerprint).unwrap()).used()
+        };
+        assert_eq!([used(&before), used(&before), used(&before)].map(|used| used * 4 / Slot::ALL), [1, 2, 3]);
+        assert!(used(&after) < Slot::ALL / 100);
+    }
 }
