@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::StoreError;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::CLOCK_SLACK;
-use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::pause;

@@ -8,7 +8,7 @@
 //! [meters](meter::Meter). The limiter turns the store's [answer](store::Answer) into a [`Decision`].
 //!
 //! The root of the crate has what programs that use a limiter name. Whoever writes a store finds the contract in [`store`], the
-//! arithmetic in [`meter`], and helpers in [`kit`]; [`layers`] has stores around other stores.
+//! arithmetic in [`meter`], and helpers in [`kit`]; [`layers`] has stores around other stores, and [`clock`] what wakes you later.
 //!
 //! # What this crate does not do
 //! No I/O, no threads, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`], which is also the only
@@ -28,7 +28,7 @@
 mod answer;
 mod bounds;
 mod claim;
-mod clock;
+pub mod clock;
 mod decision;
 mod key;
 pub mod kit;
@@ -45,9 +45,7 @@ pub mod store;
 mod time;
 
 // What users of a limiter name. Stores are written with what is in `store`, `meter` and `kit`.
-#[cfg(feature = "tokio")]
-pub use clock::TokioClock;
-pub use clock::{Clock, ManualClock, SystemClock, Timer};
+pub use clock::{Clock, ManualClock, SystemClock};
 pub use decision::{Decision, LimitStatus};
 pub use key::Key;
 #[cfg(feature = "calendar")]
@@ -57,18 +55,19 @@ pub use limit_error::LimitError;
 #[cfg(feature = "tokio")]
 pub use limiter::Permit;
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};
-pub use store::{Applied, CounterStore, DynCounterStore, ErrorKind, StoreError, SyncCounterStore};
+pub use store::{CounterStore, DynCounterStore, ErrorKind, StoreError, SyncCounterStore};
 pub use time::Timestamp;
 
 // What most files of this crate need.
 pub(crate) use answer::{Answer, Verdict, Verdicts};
 pub(crate) use bounds::{MAX_CLAIMS, MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
 pub(crate) use claim::{Claim, Claims, Refund};
+pub(crate) use clock::Timer;
 pub(crate) use key::MeterId;
 pub(crate) use meter::{Bucket, Log, Meter, State};
 pub(crate) use mode::Mode;
 pub(crate) use receipt::Receipt;
-pub(crate) use store::{Promises, Time};
+pub(crate) use store::{Applied, Promises, Time};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -2,10 +2,13 @@
 
 #[cfg(feature = "calendar")]
 pub use crate::Calendar;
+#[cfg(feature = "tokio")]
+pub use crate::Permit;
+pub use crate::clock::Timer;
+#[cfg(feature = "tokio")]
+pub use crate::clock::TokioClock;
 pub use crate::{
     Acquire, AcquireError, Algorithm, Alignment, CheckError, Clock, CounterStore, Decision, DynCounterStore,
     ErrorKind, Key, Limit, LimitError, LimitStatus, Limits, ManualClock, ParseLimitError, RateLimiter,
-    Request, StoreError, SystemClock, Timer, Timestamp,
+    Request, StoreError, SystemClock, Timestamp,
 };
-#[cfg(feature = "tokio")]
-pub use crate::{Permit, TokioClock};

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::layers::{BatchConfig, Batched};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
+    CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
 };
 use tokio::sync::Semaphore;
 
@@ -274,7 +275,7 @@ async fn trips_complete_when_their_callers_are_cancelled() {
 fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
     match outcome {
         Err(CheckError::Store(error)) => {
-            assert_eq!(error.applied(), ratelimit_core::Applied::No, "{error}");
+            assert_eq!(error.applied(), ratelimit_core::store::Applied::No, "{error}");
             error.kind()
         }
         other => panic!("{other:?}"),

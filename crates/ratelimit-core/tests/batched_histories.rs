@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use common::{MapStore, Random};
 use ratelimit_core::layers::{BatchConfig, Batched};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
-    Timestamp,
+    CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError, Timestamp,
 };
 
 const TRIPS: usize = 2;

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use common::{AWAY, Mood, Unsteady};
 use ratelimit_core::layers::{Breaker, BreakerConfig};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Applied, CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
+    CheckError, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

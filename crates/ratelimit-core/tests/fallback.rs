@@ -9,10 +9,11 @@ use std::time::Duration;
 use common::{AWAY, MapStore, Mood, Unsteady};
 use proptest::prelude::*;
 use ratelimit_core::layers::{Divided, Fallback, RefusalCache};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
-    Acquire, AcquireError, Applied, CheckError, CounterStore, Decision, ErrorKind, Limits, ManualClock,
-    RateLimiter, Request, StoreError, Timestamp,
+    Acquire, AcquireError, CheckError, CounterStore, Decision, ErrorKind, Limits, ManualClock, RateLimiter,
+    Request, StoreError, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{AWAY, MapStore, Mood, Random, Unsteady};
-use ratelimit_core::{Acquire, Limit, Limits, Permit, RateLimiter, Timestamp, TokioClock};
+use ratelimit_core::clock::TokioClock;
+use ratelimit_core::{Acquire, Limit, Limits, Permit, RateLimiter, Timestamp};
 use tokio::time::sleep;
 
 const MOST: usize = 3;

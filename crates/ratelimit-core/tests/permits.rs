@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::MapStore;
+use ratelimit_core::clock::TokioClock;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claims, Decisions, Mode, Promises, Refund, Time};
 use ratelimit_core::{
-    Acquire, AcquireError, Applied, Clock, CounterStore, ErrorKind, Limit, Limits, ManualClock, Permit,
-    RateLimiter, StoreError, Timestamp, TokioClock,
+    Acquire, AcquireError, Clock, CounterStore, ErrorKind, Limit, Limits, ManualClock, Permit, RateLimiter,
+    StoreError, Timestamp,
 };
 
 /// A store that can be switched off.

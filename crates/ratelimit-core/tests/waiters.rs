@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{MapStore, Random};
+use ratelimit_core::clock::Timer;
 use ratelimit_core::{
-    Acquire, AcquireError, Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timer, Timestamp,
+    Acquire, AcquireError, Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp,
 };
 use tokio::task::JoinHandle;
 

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{AWAY, MapStore, Mood, Unsteady};
+use ratelimit_core::clock::Timer;
 use ratelimit_core::layers::{Divided, Fallback};
 use ratelimit_core::store::{Answer, Claims, Promises, Refund};
 use ratelimit_core::{
     Acquire, AcquireError, Clock, CounterStore, Decision, Limit, ManualClock, RateLimiter, Request,
-    StoreError, Timer, Timestamp,
+    StoreError, Timestamp,
 };
 
 /// A store that changes each instant at which a claim fits.

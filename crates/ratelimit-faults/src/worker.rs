@@ -241,7 +241,8 @@ async fn impatient<T>(call: impl Future<Output = T>, random: &mut ChaCha8Rng) ->
 }
 
 fn failure(error: &CheckError) -> Outcome {
-    use ratelimit_core::{Applied, ErrorKind};
+    use ratelimit_core::ErrorKind;
+    use ratelimit_core::store::Applied;
     match error {
         CheckError::Store(error) => {
             Outcome::Failed { kind: error.kind(), maybe: error.applied() == Applied::Unknown }

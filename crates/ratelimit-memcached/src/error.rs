@@ -2,7 +2,8 @@
 
 use std::io;
 
-use ratelimit_core::{Applied, ErrorKind, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{ErrorKind, StoreError};
 use ratelimit_store_kit::Errors;
 #[cfg(feature = "tls")]
 use ratelimit_store_kit::tls::failure_of;

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::limiter;
-use ratelimit_core::{Applied, CheckError, ErrorKind, Request, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, ErrorKind, Request, StoreError};
 use ratelimit_memcached::MemcachedStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -7,7 +7,8 @@ mod ways;
 use std::time::Duration;
 
 use common::{Server, config, limiter};
-use ratelimit_core::{Applied, CheckError, ErrorKind, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, ErrorKind, StoreError};
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_testbed::Memcached;
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Limiter, START, limiter};
-use ratelimit_core::{
-    Applied, CheckError, Decision, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
-};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, Decision, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError};
 use ratelimit_memcached::MemcachedStore;
 
 /// The maximum duration of a call, even on a busy machine.

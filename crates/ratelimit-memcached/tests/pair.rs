@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Limiter, START, limiter};
-use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, ErrorKind, Limits, ManualClock, RateLimiter, Request};
 use ratelimit_memcached::MemcachedStore;
 
 #[tokio::test]

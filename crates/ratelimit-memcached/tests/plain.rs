@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Limiter, between, limiter, plain, pool};
-use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, RateLimiter, Request, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, ErrorKind, Limits, RateLimiter, Request, StoreError};
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_testbed::differential::Differential;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};

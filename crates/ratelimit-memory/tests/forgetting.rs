@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use ratelimit_memory::core::{Applied, ErrorKind, IntoLimits};
+use ratelimit_memory::core::store::Applied;
+use ratelimit_memory::core::{ErrorKind, IntoLimits};
 use ratelimit_memory::{
     CheckError, Limit, Limits, ManualClock, MemoryConfig, MemoryStore, RateLimiter, Request, Timestamp,
     WhenFull,

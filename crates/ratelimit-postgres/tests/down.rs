@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use common::own_server;
 use common::relay::Relay;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_postgres::{Logged, PostgresConfig, PostgresStore};
 use ratelimit_testbed::{Postgres, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};

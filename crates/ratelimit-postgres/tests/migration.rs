@@ -7,8 +7,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Schema, url};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_postgres::PostgresStore;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, Connection, Executor};

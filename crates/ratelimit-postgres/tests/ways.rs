@@ -5,8 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::own_server;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_testbed::{PgBouncer, Postgres, Server, Settings, Testbed};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};

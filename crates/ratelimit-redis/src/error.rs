@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use ratelimit_core::{Applied, ErrorKind, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{ErrorKind, StoreError};
 use ratelimit_store_kit::{Errors, error_kind};
 use redis::{ErrorKind as Kind, RedisError};
 

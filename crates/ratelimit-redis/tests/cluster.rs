@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Claim, Claims, Decisions, MeterId, Mode, Receipt, Refund};
-use ratelimit_core::{Applied, CounterStore, Limit, Timestamp};
+use ratelimit_core::{CounterStore, Limit, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);

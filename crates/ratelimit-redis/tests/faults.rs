@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use common::{NOW, Server, charge, check, id, meter};
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::meter::{Log, Meter};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Claim, Claims, Mode, Receipt, Refund, Time};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use tokio::io::AsyncWriteExt as _;
 

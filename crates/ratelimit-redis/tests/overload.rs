@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{Applied, CheckError, ErrorKind, Limit, RateLimiter};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{CheckError, ErrorKind, Limit, RateLimiter};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{SlowProxy, at_some_scale, paced};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use common::Server;
 use common::ways::{Way, connection, manager};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, Decisions, MeterId, Mode, Refund};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use redis::cluster::ClusterClientBuilder;
 use redis::{AsyncConnectionConfig, Client};

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::Server;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
-use ratelimit_core::{Applied, CounterStore, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, Limit, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{SlowProxy, at_some_scale};
 use tokio::net::{TcpListener, TcpStream};

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{NOW, Server, charge, check, id, meter};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Claim, Claims, Mode};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError};
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::Redis;
 

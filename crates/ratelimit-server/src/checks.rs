@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::StatusCode;
+use ratelimit_core::store::Applied;
 use ratelimit_core::{
-    Algorithm, Applied, CheckError, Clock as _, Decision, ErrorKind, Limit, Limits, RateLimiter, Request,
-    StoreError, SystemClock,
+    Algorithm, CheckError, Clock as _, Decision, ErrorKind, Limit, Limits, RateLimiter, Request, StoreError,
+    SystemClock,
 };
 use ratelimit_tower::{Answered, Asked, Checker, Head, KeySource, Policies, Policy};
 

@@ -11,7 +11,8 @@ use ratelimit_core::{ErrorKind, StoreError};
 /// [`maybe_applied`](StoreError::maybe_applied) on the error of a request that was sent.
 ///
 /// ```
-/// use ratelimit_core::{Applied, ErrorKind};
+/// use ratelimit_core::store::Applied;
+/// use ratelimit_core::ErrorKind;
 /// use ratelimit_store_kit::Errors;
 ///
 /// const ERRORS: Errors = Errors::new("mystore");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Applied, ErrorKind, StoreError};
+use ratelimit_core::store::Applied;
+use ratelimit_core::{ErrorKind, StoreError};
 use tokio::time::{Instant, sleep};
 
 use crate::random::random;

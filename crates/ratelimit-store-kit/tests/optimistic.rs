@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Claim, Claims, MeterId, Mode};
-use ratelimit_core::{
-    Applied, CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp,
-};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, ManualClock, RateLimiter, StoreError, Timestamp};
 use ratelimit_store_kit::Optimistic;
 use ratelimit_store_kit::{Change, CompareAndSet, Outcome, Versioned};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
-use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter, SystemClock, Timer};
+use ratelimit_core::clock::Timer;
+use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter, SystemClock};
 
 use crate::absent::Absent;
 use crate::answer::{Reason, Refused};

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{CounterStore, Timer};
+use ratelimit_core::CounterStore;
+use ratelimit_core::clock::Timer;
 use tower_service::Service;
 
 use crate::answer::{Answer, refuse};

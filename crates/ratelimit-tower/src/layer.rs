@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::Response;
 use http_body::Body;
-use ratelimit_core::{CounterStore, SyncCounterStore, SystemClock, Timer};
+use ratelimit_core::clock::Timer;
+use ratelimit_core::{CounterStore, SyncCounterStore, SystemClock};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};

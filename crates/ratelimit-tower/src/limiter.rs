@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use ratelimit_core::clock::Timer;
 use ratelimit_core::store::Mode;
 use ratelimit_core::{
-    Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Permit, RateLimiter, Request, Timer,
+    Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Permit, RateLimiter, Request,
     Timestamp,
 };
 

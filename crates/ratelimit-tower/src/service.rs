@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use http::{Request, Response};
+use ratelimit_core::clock::Timer;
 use ratelimit_core::kit::RunToEnd;
-use ratelimit_core::{CheckError, CounterStore, ErrorKind, StoreError, SystemClock, Timer};
+use ratelimit_core::{CheckError, CounterStore, ErrorKind, StoreError, SystemClock};
 use tower_service::Service;
 
 use crate::answer::Answer;

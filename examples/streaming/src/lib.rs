@@ -12,7 +12,7 @@ use axum::http::{HeaderName, Method};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post};
 use futures::{Stream, StreamExt as _};
-use ratelimit_memory::core::Timer;
+use ratelimit_memory::core::clock::Timer;
 use ratelimit_memory::{Limit, MemoryStore};
 use ratelimit_tower::{
     Charge, Charged, Cost, Head, IntoLimiter, KeySource, Missing, Policies, Policy, PolicyError,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratelimit_core::clock::Timer;
 use ratelimit_core::meter::Meter;
 use ratelimit_core::store::{Answer, Claim, Claims, Decisions, Mode, Promises, Refund, Time, Verdicts};
-use ratelimit_core::{CounterStore, StoreError, Timer, Timestamp};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Payment};

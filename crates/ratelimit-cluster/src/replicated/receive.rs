@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{Timer, Timestamp};
+use ratelimit_core::Timestamp;
+use ratelimit_core::clock::Timer;
 
 use super::entries::Entries;
 use super::message::{self, Body, Message, NodeId};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join;
-use ratelimit_core::Timer;
+use ratelimit_core::clock::Timer;
 
 use super::store::Replicated;
 use super::transport::Transport;

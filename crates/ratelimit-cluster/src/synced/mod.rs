@@ -9,12 +9,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratelimit_core::clock::Timer;
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::meter::Meter;
 use ratelimit_core::store::{
     Answer, Claim, Claims, Decisions, MAX_CLAIMS, MeterId, Mode, Promises, Refund, Time, Verdict,
 };
-use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timer, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp};
 use tokio::sync::Mutex;
 
 pub use self::config::SyncConfig;
@@ -39,7 +40,7 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 ///
 /// # Failures
 /// Charges that the store did not apply are sent again the next time. Charges that it may have applied
-/// ([`Applied::Unknown`](ratelimit_core::Applied::Unknown)) are not sent again, because a slow store would count them several
+/// ([`Applied::Unknown`](ratelimit_core::store::Applied::Unknown)) are not sent again, because a slow store would count them several
 /// times. This node continues to count them by itself, and [`unsure`](Self::unsure) returns how often that happened. A reset
 /// is repeated until the store has confirmed it.
 ///

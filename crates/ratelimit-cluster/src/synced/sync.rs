@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use futures_util::future::join_all;
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::meter::{MAX_UNITS, Meter};
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, MAX_CLAIMS, Mode, Receipt, Refund};
-use ratelimit_core::{Applied, CounterStore, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, StoreError, Timestamp};
 
 use super::request::{Request, Return, requests};
 use super::{Synced, is_unreachable};

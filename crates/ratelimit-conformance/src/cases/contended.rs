@@ -1,7 +1,8 @@
 //! Calls that may end with a contention error, on stores that may refuse under contention.
 
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Decisions, Promises};
-use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, StoreError};
+use ratelimit_core::{CheckError, Decision, ErrorKind, StoreError};
 use tokio::task::yield_now;
 
 use crate::failure::CaseResult;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::Mode;
-use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, ManualClock, RateLimiter, StoreError};
+use ratelimit_core::{CheckError, Decision, ErrorKind, ManualClock, RateLimiter, StoreError};
 
 use super::mirrored::{Part, Slice, put_many};
 use crate::bench::{Bench, limit, limits};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Decisions, Mode};
-use ratelimit_core::{Applied, ErrorKind, Limit};
+use ratelimit_core::{ErrorKind, Limit};
 
 use super::contended::may_contend;
 use super::mirrored::{Part, forget, put};

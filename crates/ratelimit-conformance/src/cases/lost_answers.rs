@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::StoreError;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Mode, Receipt};
-use ratelimit_core::{Applied, StoreError};
 
 use super::mirrored::{Part, Slice, forget, give_back, put, put_many};
 use crate::bench::{Bench, limit};

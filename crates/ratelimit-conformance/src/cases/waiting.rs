@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ratelimit_core::clock::Timer;
 use ratelimit_core::store::Decisions;
-use ratelimit_core::{Acquire, AcquireError, CheckError, Decision, Limits, Timer, Timestamp};
+use ratelimit_core::{Acquire, AcquireError, CheckError, Decision, Limits, Timestamp};
 
 use super::atomic::still;
 use super::contended::may_contend;

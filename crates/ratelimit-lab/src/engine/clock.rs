@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Timer, Timestamp};
+use ratelimit_core::clock::Timer;
+use ratelimit_core::{Clock, Timestamp};
 
 /// A clock that the replay sets to the time of each request. A sleep ends at once, so that a request that a queue delays
 /// reaches the service, whose status may refund it. Only one thread uses the clock, so it does not have to wake other

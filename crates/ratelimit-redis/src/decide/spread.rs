@@ -1,9 +1,10 @@
 //! Slices over several slots of a cluster, which no single script call can decide.
 
 use futures_util::future::join_all;
+use ratelimit_core::StoreError;
 use ratelimit_core::kit::all_of;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Mode, Verdict};
-use ratelimit_core::{Applied, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::decide::calls::Calls;

@@ -73,7 +73,7 @@ impl RedisStore {
     ///
     /// Each call holds a connection until it ends. Waiting for the connection counts against [`RedisConfig::timeout`]; if
     /// that expires first, nothing has been charged. Afterwards, as with any connection of yours, a call without a reply is
-    /// [maybe charged](ratelimit_core::Applied::Unknown). No call is sent twice.
+    /// [maybe charged](ratelimit_core::store::Applied::Unknown). No call is sent twice.
     ///
     /// `deadpool-redis` sends a `PING` each time it lends a connection, so a check takes two round trips. Checks that share
     /// a call ([`RedisConfig::batch`]) share both.

@@ -31,7 +31,7 @@ impl RedisStore {
     /// - Neither sends a call twice.
     /// - A call ends at [`RedisConfig::timeout`] or at the connection's own `response_timeout` (500 ms by default),
     ///   whichever comes first.
-    /// - A broken connection and a call without a reply are [maybe charged](ratelimit_core::Applied::Unknown), because the
+    /// - A broken connection and a call without a reply are [maybe charged](ratelimit_core::store::Applied::Unknown), because the
     ///   store cannot see what was written.
     ///
     /// For a cluster use [`with_cluster_connection`](Self::with_cluster_connection). A connection to a cluster that is
@@ -73,7 +73,7 @@ impl RedisStore {
     ///
     /// If you must keep the retries, do not set `overall_response_timeout` longer than `response_timeout`; otherwise a call
     /// that timed out is sent again as well. Every error that the connection returns counts as [maybe
-    /// charged](ratelimit_core::Applied::Unknown), because the store cannot see what the client sent before.
+    /// charged](ratelimit_core::store::Applied::Unknown), because the store cannot see what the client sent before.
     ///
     /// ```no_run
     /// use ratelimit_redis::{RedisConfig, RedisStore};

@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use ratelimit_core::meter::Meter;
+use ratelimit_core::store::Applied;
 use ratelimit_core::store::{Answer, Claim, Claims, MeterId, Mode};
-use ratelimit_core::{Applied, CounterStore, ErrorKind, Limit, StoreError, Timestamp};
+use ratelimit_core::{CounterStore, ErrorKind, Limit, StoreError, Timestamp};
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::{Redis, Settings, Testbed, Way};
 

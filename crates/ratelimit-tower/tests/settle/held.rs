@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::Response;
 use http_body_util::BodyExt as _;
-use ratelimit_core::{Limits, RateLimiter, Timestamp, TokioClock};
+use ratelimit_core::clock::TokioClock;
+use ratelimit_core::{Limits, RateLimiter, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{Charge, Cost, KeySource, Plan, Policies, Policy, RateLimitLayer, Settle};
 use tokio::sync::Semaphore;
