@@ -6,7 +6,8 @@ use ratelimit_fuzz::{Input, any_slices, check_answers, fuzz};
 use redis::parse_redis_value;
 
 use crate::wire::codec;
-use crate::wire::fast::{self, Single};
+use crate::wire::fast::Single;
+use crate::wire::fast_batch;
 use crate::wire::keys::{StoredKey, key_of};
 
 #[test]
@@ -19,9 +20,9 @@ fn replies() {
         let singles: Vec<Single<'_>> =
             slices.iter().filter_map(|slice| Single::of_slice(slice, Time::Caller)).collect();
         if singles.len() == slices.len() {
-            check_answers(&slices, &fast::answers(&singles, &reply));
+            check_answers(&slices, &fast_batch::decode(&singles, &reply));
         }
-        check_answers(&slices, &codec::answers(&slices, time, reply));
+        check_answers(&slices, &codec::decode(&slices, time, reply));
     });
 }
 

@@ -53,12 +53,12 @@ const OTHERS: [&str; 4] = ["redis-sentinel", "redis-sentinel-pool", "redis-tls",
 async fn subjects(testbed: &Testbed) -> Vec<Redis> {
     let versions = REDIS_VERSIONS.each_ref().map(OtherVersion::name);
     let asked = Asked::from_args(&[&SINGLE[..], &SPREAD, &OTHERS, &versions].concat());
-    let own = |name, target, settings| Redis { name, way: Way::Own, target: Arc::new(target), settings };
+    let on = |name, target, settings| Redis { name, way: Way::Own, target: Arc::new(target), settings };
     let mut subjects = Vec::new();
     if SINGLE.iter().any(|name| asked.has(name)) {
         let server = testbed.redis().await.map(Target::Single);
-        let plain = own("redis", server, |config| config.batch(always()));
-        let given = |name, way| Redis { name, way, ..plain.clone() };
+        let plain = on("redis", server, |config| config.batch(always()));
+        let over = |name, way| Redis { name, way, ..plain.clone() };
         subjects.extend([
             plain.clone(),
             Redis { name: "redis-direct", settings: |config| config.batch(None), ..plain.clone() },
@@ -67,15 +67,15 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
                 settings: |config| config.time(Time::Server),
                 ..plain.clone()
             },
-            given("redis-connection", Way::Connection),
-            given("redis-connection-manager", Way::Manager),
+            over("redis-connection", Way::Connection),
+            over("redis-connection-manager", Way::Manager),
             #[cfg(feature = "deadpool")]
-            given("redis-pool", Way::Pool),
+            over("redis-pool", Way::Pool),
         ]);
     }
     if SPREAD.iter().any(|name| asked.has(name)) {
         let cluster = testbed.redis_cluster().await.map(Target::Cluster);
-        let plain = own("redis-cluster", cluster, |config| config.batch(always()));
+        let plain = on("redis-cluster", cluster, |config| config.batch(always()));
         subjects.extend([
             plain.clone(),
             Redis { name: "redis-cluster-connection", way: Way::ClusterConnection, ..plain.clone() },
@@ -85,7 +85,7 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
     }
     if asked.has("redis-sentinel") || asked.has("redis-sentinel-pool") {
         let sentinel = testbed.redis_sentinel(PATIENCE).await.map(Target::Sentinel);
-        let plain = own("redis-sentinel", sentinel, |config| config);
+        let plain = on("redis-sentinel", sentinel, |config| config);
         subjects.extend([
             plain.clone(),
             #[cfg(feature = "deadpool")]
@@ -98,7 +98,7 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
     }
     for version in REDIS_VERSIONS.iter().filter(|version| asked.names(version.name())) {
         let server = testbed.redis_version(version).await.map(Target::Single);
-        subjects.push(own(version.name(), server, |config| config.batch(always())));
+        subjects.push(on(version.name(), server, |config| config.batch(always())));
     }
     subjects
 }

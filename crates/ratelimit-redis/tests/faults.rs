@@ -336,13 +336,13 @@ async fn every_meter_expires_after_it_has_stopped_counting() {
             assert!(left > counts && left <= (seconds * 3 + 10) * 1_000 + 4_296, "{text}: {left}, {counts}");
         }
         let before = pttl(&server, text);
-        let given = ratelimit_core::store::Refund {
+        let refund = ratelimit_core::store::Refund {
             id: id(text),
             cost: 1,
             meter: meter(text),
             receipt: Receipt::at(NOW),
         };
-        store.refund(NOW, &[given]).await.unwrap();
+        store.refund(NOW, &[refund]).await.unwrap();
         assert!((1..=before).contains(&pttl(&server, text)), "{text}: a refund keeps the expiry");
     }
     // The longest possible debts and windows.
@@ -370,8 +370,8 @@ async fn a_step_that_begins_anew_is_kept_until_its_end() {
     let receipt = charge(NOW, 1).await;
     charge(later, 99).await;
     let before = pttl(&server, text);
-    let given = ratelimit_core::store::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
-    store.refund(later, &[given]).await.unwrap();
+    let refund = ratelimit_core::store::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
+    store.refund(later, &[refund]).await.unwrap();
     let after = pttl(&server, text);
     assert!(before < 3_600_000 && after > 3_600_000 && after <= before + 1_800_000, "{before}, {after}");
 }

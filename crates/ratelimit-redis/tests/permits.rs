@@ -51,8 +51,8 @@ async fn permits_of_a_killed_process_come_back_after_the_lease() {
     assert!(lines.any(|line| line == "holding"), "the holder has ended");
 
     // They are renewed for longer than a lease.
-    let own = [limiter.check("jobs").await.unwrap(), limiter.check("jobs").await.unwrap()];
-    let own = own.map(|decision| limiter.hold(decision));
+    let charged = [limiter.check("jobs").await.unwrap(), limiter.check("jobs").await.unwrap()];
+    let permits = charged.map(|decision| limiter.hold(decision));
     let clock = SystemClock::new();
     let begin = clock.now();
     while clock.now().since(begin) < LEASE + LEASE / 2 {
@@ -68,10 +68,10 @@ async fn permits_of_a_killed_process_come_back_after_the_lease() {
         assert!(clock.now().since(killed) < LEASE * 10, "{} of 3 came back", remaining().await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(own.iter().all(|permit| !permit.is_lost()));
+    assert!(permits.iter().all(|permit| !permit.is_lost()));
     // A renewal in progress takes one more.
     assert!(remaining().await <= 3, "the permits of this process are held all the while");
-    drop(own);
+    drop(permits);
     while remaining().await < 5 {
         assert!(clock.now().since(killed) < LEASE * 10);
         tokio::time::sleep(Duration::from_millis(20)).await;

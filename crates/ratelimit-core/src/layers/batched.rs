@@ -276,7 +276,8 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let mut caller = Caller { shared: &self.shared, waiting: None };
         let (number, mut receiver) = match self.enqueue(&claims)? {
-            Turn::Now(_trip) => return self.shared.inner.claim(claims).await,
+            // Held until the answer: its drop starts the next round trip.
+            Turn::Now(_round_trip) => return self.shared.inner.claim(claims).await,
             Turn::Waiting(number, receiver) => (number, receiver),
         };
         let limit = self.shared.config.timeout;

@@ -43,7 +43,7 @@ impl ByNode {
         match node.claim(claims).await {
             // The others of the batch have their answers, and do not wait for this one.
             Err(failure) if was_not_run(&failure) && Instant::now() < deadline => {
-                calls.decide(calls.own(&claims), deadline).await
+                calls.decide(calls.owned(&claims), deadline).await
             }
             answer => answer,
         }
@@ -55,7 +55,7 @@ impl ByNode {
         if claims.len() != 1 || claims.mode() != Mode::Charge {
             return None;
         }
-        let slot = slot_of(Single::of_slice(&calls.own(claims), calls.time)?.key);
+        let slot = slot_of(Single::of_slice(&calls.owned(claims), calls.time)?.key);
         let node = calls.link.cluster()?.owner(slot)?;
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node))
@@ -85,7 +85,7 @@ impl OneNode {
         let deadline = calls.deadline();
         let mut pipeline = Pipeline::with_capacity(singles.len());
         for single in singles {
-            pipeline.add_command(calls.call_of(std::slice::from_ref(single)));
+            pipeline.add_command(calls.fast_call(std::slice::from_ref(single)));
         }
         let replies = match self.node.connection().send_all(&pipeline, singles.len(), deadline).await {
             Ok(replies) if replies.len() == singles.len() => replies,
@@ -101,7 +101,7 @@ impl OneNode {
             }
         };
         let answer = |(single, reply): (&Single<'_>, Value)| match reply.extract_error() {
-            Ok(reply) => fast::alone(single, &reply).map_err(|error| self.fail(error)),
+            Ok(reply) => fast::decode(single, &reply).map_err(|error| self.fail(error)),
             Err(error) => {
                 let (failure, is_unread) = (error::from_redis(error.clone()), was_not_read(&error));
                 Err(self.fail(if is_unread { failure.caused_by(NotRun) } else { failure }))
@@ -158,7 +158,7 @@ impl CounterStore for OneNode {
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Answers {
-        let owned: Vec<_> = slices.iter().map(|claims| self.calls.own(claims)).collect();
+        let owned: Vec<_> = slices.iter().map(|claims| self.calls.owned(claims)).collect();
         let singles: Option<Vec<_>> =
             owned.iter().map(|slice| Single::of_slice(slice, self.calls.time)).collect();
         match singles {

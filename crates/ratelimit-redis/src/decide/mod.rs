@@ -2,5 +2,5 @@
 
 pub(crate) mod by_node;
 pub(crate) mod calls;
-pub(crate) mod direct;
+pub(crate) mod give_back;
 pub(crate) mod spread;

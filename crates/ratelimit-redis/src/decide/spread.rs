@@ -19,19 +19,38 @@ struct SlotClaims {
     slice: OwnedClaims,
 }
 
-/// Checks all parts, then charges them, and gives the charges back if one of the parts no longer fits.
-///
-/// This runs to completion even if the caller's future is dropped or its deadline passes.
-pub(crate) async fn claim(
-    calls: &Calls,
-    slice: OwnedClaims,
-    deadline: Instant,
-) -> Result<Answer, StoreError> {
-    let task = tokio::spawn(decide(calls.clone(), slice, deadline));
-    match timeout_at(deadline, task).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(ERRORS.stopped().maybe_applied()),
-        Err(_) => Err(ERRORS.late().at(calls.link.address())),
+impl Calls {
+    /// Checks all parts, then charges them, and gives the charges back if one of the parts no longer fits.
+    ///
+    /// This runs to completion even if the caller's future is dropped or its deadline passes.
+    pub(crate) async fn claim_spread(
+        &self,
+        slice: OwnedClaims,
+        deadline: Instant,
+    ) -> Result<Answer, StoreError> {
+        let task = tokio::spawn(decide(self.clone(), slice, deadline));
+        match timeout_at(deadline, task).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(ERRORS.stopped().maybe_applied()),
+            Err(_) => Err(ERRORS.late().at(self.link.address())),
+        }
+    }
+
+    /// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots is decided
+    /// after all slices before it and before all slices after it.
+    pub(crate) async fn claim_many_spread(&self, slices: Vec<OwnedClaims>, deadline: Instant) -> Answers {
+        let mut answers: Vec<_> = slices.iter().map(|_| Err(ERRORS.stopped().maybe_applied())).collect();
+        let mut waiting = Vec::new();
+        for (place, slice) in slices.into_iter().enumerate() {
+            if let Some(slot) = slot_of_all(&slice) {
+                waiting.push((slot, (place, slice)));
+            } else {
+                flush(self, std::mem::take(&mut waiting), deadline, &mut answers).await;
+                answers[place] = self.claim_spread(slice, deadline).await;
+            }
+        }
+        flush(self, waiting, deadline, &mut answers).await;
+        answers
     }
 }
 
@@ -136,23 +155,7 @@ fn merge(parts: &[SlotClaims], answers: &[Answer], admitted: bool, charged: bool
     Answer { admitted, charged, now, verdicts: verdicts.into_iter().map(|(_, verdict)| verdict).collect() }
 }
 
-/// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots is decided
-/// after all slices before it and before all slices after it.
-pub(crate) async fn claim_many(calls: &Calls, slices: Vec<OwnedClaims>, deadline: Instant) -> Answers {
-    let mut answers: Vec<_> = slices.iter().map(|_| Err(ERRORS.stopped().maybe_applied())).collect();
-    let mut waiting = Vec::new();
-    for (place, slice) in slices.into_iter().enumerate() {
-        if let Some(slot) = slot_of_all(&slice) {
-            waiting.push((slot, (place, slice)));
-        } else {
-            flush(calls, std::mem::take(&mut waiting), deadline, &mut answers).await;
-            answers[place] = claim(calls, slice, deadline).await;
-        }
-    }
-    flush(calls, waiting, deadline, &mut answers).await;
-    answers
-}
-
+/// Decides slices, each within one slot, and puts the answers in their places.
 async fn flush(
     calls: &Calls,
     waiting: Vec<(u16, (usize, OwnedClaims))>,

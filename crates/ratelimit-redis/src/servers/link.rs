@@ -8,7 +8,7 @@ use ratelimit_core::StoreError;
 use crate::config::RedisConfig;
 use crate::config::addresses::Servers;
 use crate::servers::cluster::Cluster;
-use crate::servers::connection::Dialer;
+use crate::servers::dialer::Dialer;
 use crate::servers::provided::Provided;
 use crate::servers::sentinel::Sentinel;
 use crate::servers::server::Server;
@@ -58,7 +58,7 @@ impl Link {
             Self::Single(server) => server.send(&cmd, deadline).await,
             Self::Sentinel(sentinel) => sentinel.send(&cmd, deadline).await,
             Self::Cluster(cluster) => cluster.send(cmd, deadline).await,
-            Self::Provided(given) => given.send(cmd, deadline).await,
+            Self::Provided(provided) => provided.send(cmd, deadline).await,
         }
     }
 
@@ -72,7 +72,7 @@ impl Link {
         match self {
             Self::Single(_) | Self::Sentinel(_) => false,
             Self::Cluster(_) => true,
-            Self::Provided(given) => given.has_slots(),
+            Self::Provided(provided) => provided.has_slots(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Link {
             Self::Single(server) => server.address(),
             Self::Sentinel(sentinel) => sentinel.address(),
             Self::Cluster(cluster) => cluster.address(),
-            Self::Provided(given) => given.address(),
+            Self::Provided(provided) => provided.address(),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 pub(crate) mod cluster;
 pub(crate) mod connection;
+pub(crate) mod dialer;
 pub(crate) mod discovery;
 pub(crate) mod link;
+pub(crate) mod liveness;
 pub(crate) mod nodes;
 pub(crate) mod provided;
 pub(crate) mod sentinel;

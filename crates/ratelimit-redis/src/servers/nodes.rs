@@ -10,7 +10,7 @@ use redis::ConnectionInfo;
 use crate::config::RedisConfig;
 use crate::config::node_address::NodeAddress;
 use crate::error::ERRORS;
-use crate::servers::connection::Dialer;
+use crate::servers::dialer::Dialer;
 use crate::servers::discovery::{query_all, survey_deadline};
 use crate::servers::server::Server;
 use crate::servers::topology::ClusterView;

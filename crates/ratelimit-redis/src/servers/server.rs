@@ -10,7 +10,8 @@ use ratelimit_core::StoreError;
 
 use crate::config::node_address::NodeAddress;
 use crate::error;
-use crate::servers::connection::{Connection, Dialer};
+use crate::servers::connection::Connection;
+use crate::servers::dialer::Dialer;
 use crate::wire::script::in_full;
 
 /// One server, and the connections to it, which are used in turn.

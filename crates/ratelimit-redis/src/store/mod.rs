@@ -40,10 +40,18 @@ use crate::servers::link::Link;
 #[derive(Clone)]
 pub struct RedisStore {
     calls: Calls,
-    /// Shares calls between checks; `None` if that is off, or on a cluster.
-    batched: Option<Batched<Calls>>,
-    /// Shares round trips to each node of a cluster; `None` if that is off, or without a cluster of the store's own.
-    by_node: Option<Arc<ByNode>>,
+    sharing: Sharing,
+}
+
+/// What concurrent checks share.
+#[derive(Clone)]
+enum Sharing {
+    /// Nothing: it is off, or the store uses a connection of the program to a cluster.
+    Nothing,
+    /// Calls, on one server.
+    Calls(Batched<Calls>),
+    /// Round trips to each node of a cluster.
+    RoundTrips(Arc<ByNode>),
 }
 
 impl RedisStore {
@@ -93,7 +101,7 @@ impl RedisStore {
     }
 
     /// Adds this store's name and address, which errors of `Batched` (a caller timed out while it waited) do not have.
-    fn own(&self, error: StoreError) -> StoreError {
+    fn named(&self, error: StoreError) -> StoreError {
         error.of_store(ERRORS.store()).at(self.calls.link.address())
     }
 
@@ -103,26 +111,30 @@ impl RedisStore {
             // Redis hashes the whole key then, so the limits of one key would be in several slots.
             return Err(ERRORS.misconfigured("the prefix must not contain `{}`"));
         }
-        // On a cluster, a call shared by all nodes would wait for the slowest of them.
         let batch = config.batch.map(|batch| batch.timeout(config.timeout));
-        let (by_node, together) = match link {
-            Link::Cluster(_) => (batch, None),
-            // A connection of the program may send a call to any node.
-            _ if link.has_slots() => (None, None),
-            _ => (None, batch),
-        };
         let calls = Calls::new(link, config);
-        Ok(Self {
-            by_node: by_node.map(|batch| Arc::new(ByNode::new(calls.clone(), batch))),
-            batched: together.map(|batch| Batched::with_config(calls.clone(), batch)),
-            calls,
-        })
+        let sharing = match batch {
+            // A call shared by all nodes would wait for the slowest of them.
+            Some(batch) if calls.link.cluster().is_some() => {
+                Sharing::RoundTrips(Arc::new(ByNode::new(calls.clone(), batch)))
+            }
+            // A connection of the program to a cluster may send a call to any node.
+            Some(batch) if !calls.link.has_slots() => {
+                Sharing::Calls(Batched::with_config(calls.clone(), batch))
+            }
+            _ => Sharing::Nothing,
+        };
+        Ok(Self { calls, sharing })
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.calls.fmt(f)
+        f.debug_struct("RedisStore")
+            .field("address", &self.calls.link.address())
+            .field("prefix", &self.calls.prefix)
+            .field("time", &self.calls.time)
+            .finish_non_exhaustive()
     }
 }
 
@@ -132,10 +144,10 @@ impl CounterStore for RedisStore {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        match (&self.batched, &self.by_node) {
-            (Some(batched), _) => batched.claim(claims).await.map_err(|error| self.own(error)),
-            (None, Some(by_node)) => by_node.claim(claims).await.map_err(|error| self.own(error)),
-            (None, None) => self.calls.claim(claims).await,
+        match &self.sharing {
+            Sharing::Nothing => self.calls.claim(claims).await,
+            Sharing::Calls(batched) => batched.claim(claims).await.map_err(|error| self.named(error)),
+            Sharing::RoundTrips(by_node) => by_node.claim(claims).await.map_err(|error| self.named(error)),
         }
     }
 

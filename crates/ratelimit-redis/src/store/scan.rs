@@ -65,7 +65,7 @@ impl RedisStore {
                 for name in page(calls, progress, count, None).await? {
                     scan.looked_at += 1;
                     match StoredKey::read(&calls.prefix, &name) {
-                        StoredKey::Meter { namespace: own, scope, key } if own == namespace => {
+                        StoredKey::Meter { namespace: stored, scope, key } if stored == namespace => {
                             visit(&MeterId { namespace, scope: &scope, key: &key });
                         }
                         StoredKey::Digest => scan.digests += 1,
@@ -109,9 +109,9 @@ impl RedisStore {
                 }
                 scan.looked_at += count;
                 for name in page(calls, progress, count, Some(&pattern)).await? {
-                    if let StoredKey::Meter { namespace, scope, key: own } =
+                    if let StoredKey::Meter { namespace, scope, key: stored } =
                         StoredKey::read(&calls.prefix, &name)
-                        && own == key
+                        && stored == key
                     {
                         visit(&MeterId { namespace: &namespace, scope: &scope, key });
                     }

@@ -1,7 +1,7 @@
-//! Encodes claims as script arguments and decodes the replies to verdicts.
+//! The general path: encodes claims as arguments of the scripts, and decodes the replies.
 
-use ratelimit_core::meter::{Charged, Log, LogSight, MAX_UNITS, Meter, State, Window, WindowState};
-use ratelimit_core::store::{Answer, Mode, Receipt, Verdict};
+use ratelimit_core::meter::{MAX_UNITS, Meter};
+use ratelimit_core::store::{Answer, Mode};
 use ratelimit_core::{StoreError, Timestamp, kit, store::Time};
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::error::{self, ERRORS};
 use crate::wire::keys::slot_of;
 use crate::wire::script::{CLAIM, REFUND};
+use crate::wire::verdict::{number, verdict};
 
 /// Claims whose meters' names are encoded as keys.
 pub(crate) type OwnedClaims = kit::OwnedClaims<Vec<u8>>;
@@ -133,18 +134,18 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: Time) -
     call
 }
 
-/// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(slices: &[OwnedClaims], time: Time, reply: Value) -> Result<Answers, StoreError> {
+/// Decodes the reply to [`claim_call`].
+pub(crate) fn decode(slices: &[OwnedClaims], time: Time, reply: Value) -> Result<Answers, StoreError> {
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
-            Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())
+            Ok(slices.iter().zip(items).map(|(slice, item)| decode_slice(slice, &item, time)).collect())
         }
         _ => Err(error::strange_reply()),
     }
 }
 
-/// The general path's answer for a slice.
-pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: Time) -> Result<Answer, StoreError> {
+/// Decodes the part of a reply that answers one slice.
+pub(crate) fn decode_slice(slice: &OwnedClaims, item: &Value, time: Time) -> Result<Answer, StoreError> {
     let items = match item {
         Value::Array(items) if items.len() == slice.claims.len() + 1 => items,
         Value::BulkString(_) => return Err(ERRORS.corrupt_value()),
@@ -167,106 +168,12 @@ pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: Time) -> Result<An
         Time::Server => Timestamp::from_nanos(now),
     };
     let charging = admitted && slice.mode != Mode::Peek;
-    let verdict = |(claim, text): (&OwnedClaim, &&[u8])| {
+    let decide = |(claim, text): (&OwnedClaim, &&[u8])| {
         verdict(&claim.meter, claim.cost, text, now, charging && claim.cost > 0)
     };
-    let verdicts: Option<_> = slice.claims.iter().zip(&texts[1..]).map(verdict).collect();
+    let verdicts: Option<_> = slice.claims.iter().zip(&texts[1..]).map(decide).collect();
     match verdicts {
         Some(verdicts) => Ok(Answer { admitted, charged: charging, now, verdicts }),
         None => Err(error::corrupt_after(charging)),
     }
-}
-
-/// The verdict of core on the state that the script has read.
-pub(crate) fn verdict(
-    meter: &Meter,
-    cost: u64,
-    text: &[u8],
-    now: Timestamp,
-    charging: bool,
-) -> Option<Verdict> {
-    let state = match (meter, text.split_first()) {
-        (_, None) => meter.fresh(),
-        (Meter::Window(window), Some((b'W', rest))) => {
-            let (state, at) = charged_window(window, rest)?;
-            return Some(meter.verdict(
-                &state,
-                cost,
-                now,
-                Some(Charged { receipt: Receipt::at(at), ready_at: now }),
-            ));
-        }
-        (Meter::Log(log), Some((b'L', rest))) => return log_verdict(log, rest, cost, now, charging),
-        (Meter::Window(window), Some((b'w', rest))) => window_state(window, rest)?,
-        (Meter::Bucket(_), Some((b'b', _))) => State::from_bytes(text).ok()?,
-        _ => return None,
-    };
-    if !charging {
-        return Some(meter.verdict(&state, cost, now, None));
-    }
-    let mut state = state;
-    let charged = meter.charge(&mut state, cost, now);
-    Some(meter.verdict(&state, cost, now, Some(charged)))
-}
-
-/// Decodes a window as it is stored.
-fn window_state(window: &Window, bytes: &[u8]) -> Option<State> {
-    let (at, counts) = window_instant(window, bytes)?;
-    let total = if window.carried() > 1 { 8 } else { 0 };
-    let (words, []) = counts.get(total..)?.as_chunks::<8>() else {
-        return None;
-    };
-    let counts: SmallVec<[u64; 2]> = words.iter().map(|word| u64::from_be_bytes(*word)).collect();
-    let sound =
-        counts.len() == window.carried() as usize + 1 && counts.iter().all(|count| *count <= MAX_UNITS);
-    sound.then_some(State::Window(WindowState { at, counts }))
-}
-
-/// Decodes a segmented window after a charge: the reply contains only the sum of its counts, and the weighted oldest.
-///
-/// The figures of an admitted claim depend on nothing else, so the sum is placed in the newest segment.
-fn charged_window(window: &Window, bytes: &[u8]) -> Option<(State, Timestamp)> {
-    let (at, rest) = window_instant(window, bytes)?;
-    let (whole, oldest) = (number(rest.get(..8)?)?, number(rest.get(8..)?)?);
-    if oldest > MAX_UNITS || whole / MAX_UNITS > u64::from(window.carried()) + 1 {
-        return None;
-    }
-    let mut counts = SmallVec::from_elem(0, window.carried() as usize + 1);
-    *counts.first_mut()? = whole;
-    *counts.last_mut()? += oldest;
-    Some((State::Window(WindowState { at, counts }), at))
-}
-
-/// The instant of a window's last charge, and the bytes after it; `None` if it is later than any charge can be.
-fn window_instant<'b>(window: &Window, bytes: &'b [u8]) -> Option<(Timestamp, &'b [u8])> {
-    let (instant, rest) = bytes.split_at_checked(18)?;
-    let (index, micros) = (number(&instant[..8])?, number(&instant[8..16])?);
-    let nanos = u64::from(u16::from_be_bytes([instant[16], instant[17]]));
-    let instant = window.instant(index, micros.saturating_mul(1_000).saturating_add(nanos));
-    (instant <= Timestamp::MAX).then_some((instant, rest))
-}
-
-fn log_verdict(log: &Log, bytes: &[u8], cost: u64, now: Timestamp, charging: bool) -> Option<Verdict> {
-    let (blocked, rest) = bytes.split_first()?;
-    let (live, rest) = rest.split_at_checked(4)?;
-    let live = u64::from(u32::from_be_bytes(live.try_into().ok()?));
-    let (words, []) = rest.as_chunks::<8>() else {
-        return None;
-    };
-    let [newest, blocker, seen] = words else {
-        return None;
-    };
-    let instant = |word: &[u8; 8]| Timestamp::from_nanos(u64::from_be_bytes(*word));
-    let sight = LogSight {
-        now: instant(seen),
-        live,
-        newest: (live > 0).then(|| instant(newest)),
-        blocker: (*blocked == 1).then(|| instant(blocker)),
-    };
-    let charged = charging.then_some(Charged { receipt: Receipt::at(sight.now), ready_at: now });
-    Some(log.verdict(&sight, cost, now, charged))
-}
-
-fn number(bytes: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }

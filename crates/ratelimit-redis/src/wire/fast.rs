@@ -11,13 +11,15 @@ use redis::{Cmd, Value};
 use smallvec::smallvec;
 
 use crate::error::{self, ERRORS};
-use crate::wire::codec::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
+use crate::wire::codec::{Bytes, OwnedClaim, OwnedClaims, bytes, decode_slice, push, push_u16};
 use crate::wire::script::CLAIM;
+use crate::wire::verdict::verdict;
 
-/// The first byte of an argument for the fast path; on the general path it is zero or one.
+/// The first byte of `ARGV[1]`: 2 or 3 selects the fast path. On the general path it is 0 or 1, which says whether the
+/// server's clock decides.
 const FAST_PATH: u8 = 2;
 
-/// The first byte of an argument for the fast path if no key occurs twice, so that the script need not remember keys.
+/// The fast path for a call in which no key occurs twice, so that the script need not remember keys.
 const NO_KEY_TWICE: u8 = 3;
 
 /// The mark of a record that equals the one before it except for its instant.
@@ -38,7 +40,7 @@ pub(crate) struct Single<'a> {
     pub(crate) key: &'a [u8],
     now: Timestamp,
     cost: u64,
-    meter: &'a Meter,
+    pub(crate) meter: &'a Meter,
 }
 
 impl<'a> Single<'a> {
@@ -59,7 +61,7 @@ impl<'a> Single<'a> {
     }
 
     /// A slice for decoding a reply of the general path, which does not need the key.
-    fn without_key(&self) -> OwnedClaims {
+    pub(crate) fn without_key(&self) -> OwnedClaims {
         let claim = OwnedClaim { key: Vec::new(), meter: *self.meter, cost: self.cost };
         OwnedClaims { now: self.now, mode: Mode::Charge, claims: smallvec![claim] }
     }
@@ -131,83 +133,22 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
     }
 }
 
-/// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(singles: &[Single<'_>], reply: &Value) -> Result<Answers, StoreError> {
-    if let [single] = singles {
-        return Ok(vec![alone(single, reply)]);
-    }
-    let (mut text, mut general) = match reply {
-        Value::BulkString(text) => (text.as_slice(), [].iter()),
-        Value::Array(items) => match items.as_slice() {
-            [Value::BulkString(text), general @ ..] => (text.as_slice(), general.iter()),
-            _ => return Err(error::strange_reply()),
-        },
-        _ => return Err(error::strange_reply()),
-    };
-    let mut answers = Vec::with_capacity(singles.len());
-    for single in singles {
-        answers.push(match next_found(single, &mut text)? {
-            Some(Found { admitted, value }) => decided(single, admitted, value),
-            None => {
-                let item = general.next().ok_or_else(error::strange_reply)?;
-                answer(&single.without_key(), item, Time::Caller)
-            }
-        });
-    }
-    Ok(answers)
-}
-
-/// The result of the fast path for one claim.
-struct Found<'a> {
-    admitted: bool,
-    /// The meter's value before the charge.
-    value: &'a [u8],
-}
-
-/// Takes the next claim's result off `text`; `None` if the general path has decided that claim.
-fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, StoreError> {
-    let (first, rest) = text.split_first().ok_or_else(error::strange_reply)?;
-    let (admitted, values) = match first {
-        b'g' => {
-            *text = rest;
-            return Ok(None);
-        }
-        b'n' => {
-            *text = rest;
-            return Ok(Some(Found { admitted: true, value: &[] }));
-        }
-        b'r' => (false, rest),
-        _ => (true, *text),
-    };
-    let (value, rest) = values.split_at_checked(value_size(single.meter)).ok_or_else(error::strange_reply)?;
-    *text = rest;
-    Ok(Some(Found { admitted, value }))
-}
-
-/// The size of a meter's value in bytes.
-fn value_size(meter: &Meter) -> usize {
-    match meter {
-        Meter::Window(window) => 27 + 8 * window.carried() as usize,
-        _ => 25,
-    }
-}
-
-/// The answer for a call of one slice.
-pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
+/// Decodes the reply to a [`claim_call`] of one slice; `fast_batch.rs` those of several.
+pub(crate) fn decode(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
     match reply {
-        Value::Nil => decided(single, true, &[]),
+        Value::Nil => answer(single, true, &[]),
         Value::BulkString(text) if text == b"corrupt" => Err(ERRORS.corrupt_value()),
-        Value::BulkString(before) => decided(single, true, before),
+        Value::BulkString(before) => answer(single, true, before),
         Value::Array(items) => match items.as_slice() {
-            [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),
-            _ => answer(&single.without_key(), reply, Time::Caller),
+            [Value::Int(0), Value::BulkString(before)] => answer(single, false, before),
+            _ => decode_slice(&single.without_key(), reply, Time::Caller),
         },
         _ => Err(error::strange_reply()),
     }
 }
 
-/// The answer to a claim whose meter had the value `before`.
-fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, StoreError> {
+/// The answer to a claim whose meter had the value `before`; empty if it had none.
+pub(crate) fn answer(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, StoreError> {
     let Single { now, cost, meter, .. } = *single;
     let verdict =
         verdict(meter, cost, before, now, admitted).ok_or_else(|| error::corrupt_after(admitted))?;

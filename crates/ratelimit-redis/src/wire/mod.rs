@@ -2,6 +2,8 @@
 
 pub(crate) mod codec;
 pub(crate) mod fast;
+pub(crate) mod fast_batch;
 pub(crate) mod keys;
 pub(crate) mod script;
 pub(crate) mod value;
+pub(crate) mod verdict;

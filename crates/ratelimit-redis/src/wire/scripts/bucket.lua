@@ -31,9 +31,9 @@ local function bucket_charge(c, slack)
     local high, low = debt_left(c.debts[nth], now_high, now_low)
     if high > 0 or low > 0 then debts[#debts + 1] = c.debts[nth] end
   end
-  local own, is_there = debt_place(debts, c.high, c.low)
+  local claimed, is_there = debt_place(debts, c.high, c.low)
   if not is_there then
-    table.insert(debts, own, {
+    table.insert(debts, claimed, {
       tat_high = now_high, tat_low = now_low, high = c.high, low = c.low,
       receipt_high = now_high, receipt_low = now_low,
     })
@@ -45,9 +45,9 @@ local function bucket_charge(c, slack)
     if less(most_high, most_low, high, low) then return most_high, most_low end
     return high, low
   end
-  local debt = debts[own]
+  local debt = debts[claimed]
   debt.receipt_high, debt.receipt_low = after(debt, debt.receipt_high, debt.receipt_low)
-  for place = 1, own do
+  for place = 1, claimed do
     debt = debts[place]
     local high, low = debts_left(debts, place, debt, now_high, now_low)
     debt.tat_high, debt.tat_low = after(debt, plus(now_high, now_low, high, low))

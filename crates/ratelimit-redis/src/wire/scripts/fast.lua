@@ -7,6 +7,9 @@
 -- Reply to one claim: the value before the charge, false if there was none; {0, value} if nothing was charged. Reply to
 -- several: one string with, for each claim, that value, 'n' if there was none, 'r' and the value if nothing was charged, or
 -- 'g' if `general` decided. With any 'g', an array of that string and the answers of `general`.
+--
+-- Letters are compared as bytes: 61 is '=', 98 'b'ucket, 102 'f'ixed window, 115 's'liding window, 116 s't'rict sliding
+-- window, and 119 'w'indow, with which the stored value of a window begins (that of a bucket with 'b').
 local ask, byte = ARGV[1], string.byte
 local way = byte(ask)
 if way > 1 then
@@ -26,11 +29,14 @@ if way > 1 then
     elseif values then
       value = values[nth]
     end
-    value = value or get('GET', key) -- a table if it is not a string
+    -- If the key holds something else than a string, this is a table with an error. Its length is zero, which no value of a
+    -- meter has, so `general` decides.
+    value = value or get('GET', key)
+    -- `fits` stays nil if it is not certain here whether the claim fits: then `general` decides, and sets `answer`.
     local mark, fits, answer = byte(ask, place)
     if mark ~= 61 then shape = mark end
     if shape ~= 98 then
-      -- 'f'ixed, 's'liding, s't'rict.
+      -- A window. Its claim is `e` microseconds and `r` nanoseconds into segment `index`, each of which has S microseconds.
       local e, r
       if mark == 61 then
         e, r, place = unpack('>I8I2', ask, place + 1)
@@ -49,7 +55,7 @@ if way > 1 then
         else
           count, old = 0, 0
         end
-        if at > index or tag ~= 119 then -- the meter is a segment ahead, or not a window
+        if at > index or tag ~= 119 then -- the meter is a segment ahead, or not a window: `fits` stays nil
         elseif shape == 102 then
           fits = count + cost <= limit
         else
@@ -61,7 +67,8 @@ if way > 1 then
           else
             local left, right = old * ((S - at_e) * 1000 - at_r), free * S * 1000
             if left < 9007199254740992 and right < 9007199254740992 then fits = left <= right
-            -- Each side has at most four rounding errors of 2^-53, so a difference of 90 of them is real.
+            -- Each side has at most four rounding errors of 2^-53. If they differ by more than 1e-14 relatively, rounding
+            -- cannot have changed their order. Otherwise `fits` stays nil.
             elseif math.abs(left - right) > left * 1e-14 then fits = left < right end
           end
         end

@@ -30,9 +30,9 @@ local function bucket_refund(key, arg, now_high, now_low)
   local _, at_high, at_low = unpack('>BI4I4', value)
   local asked_high, asked_low = now_high, now_low
   now_high, now_low = bucket_seen(debts, now_high, now_low, at_high, at_low, step_high, step_low)
-  local own, is_there = debt_place(debts, high, low)
+  local claimed, is_there = debt_place(debts, high, low)
   if not is_there then return true end
-  local debt = debts[own]
+  local debt = debts[claimed]
   local after_high, after_low = minus(debt.receipt_high, debt.receipt_low, receipt_high, receipt_low)
   if unqueued_high < 2147483648 then
     -- Turns that were assigned after this charge stay as they are.
@@ -40,13 +40,13 @@ local function bucket_refund(key, arg, now_high, now_low)
     local left_high, left_low = debt_left(debt, now_high, now_low)
     if (after_high > 0 or after_low > 0) and less(unqueued_high, unqueued_low, left_high, left_low) then return true end
   end
-  local before_high, before_low = debt_own(debts, own, now_high, now_low)
+  local before_high, before_low = debt_own(debts, claimed, now_high, now_low)
   before_high, before_low = minus(before_high, before_low, after_high, after_low)
   local back_high, back_low = times(cost, high, low)
   local is_oldest = not less(back_high, back_low, before_high, before_low)
   if is_oldest then back_high, back_low = before_high, before_low end
   if back_high == 0 and back_low == 0 then return true end
-  for place = 1, own do
+  for place = 1, claimed do
     local of = debts[place]
     local h, l = debt_left(of, now_high, now_low)
     h, l = minus(h, l, convert(back_high, back_low, high, low, of.high, of.low))

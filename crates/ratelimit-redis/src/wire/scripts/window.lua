@@ -6,7 +6,8 @@ local function weighted_fits(oldest, room, S, e, r)
   if oldest == 0 then return true end
   local left, right = oldest * ((S - e) * 1000 - r), room * S * 1000
   if left < EXACT and right < EXACT then return left <= right end
-  -- Each side has at most four rounding errors of 2^-53, so a difference of 90 of them is real.
+  -- Each side has at most four rounding errors of 2^-53. If they differ by more than 1e-14 relatively, rounding cannot have
+  -- changed their order.
   if math.abs(left - right) > left * 1e-14 then return left < right end
   -- Too close for doubles: computes the difference exactly, in limbs base 10^6. No limb exceeds 4e15.
   local x, D = S - e, { [0] = 0, 0, 0, 0, 0 }
