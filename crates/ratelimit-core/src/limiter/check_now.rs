@@ -36,8 +36,9 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
         let now = self.clock.now();
-        // A simple request becomes a `Simple`, and a request again if there is no way for one claim: on that way there is then
-        // nothing to drop. `Err` is no error here, but any other request.
+        // A simple request becomes a `Simple`, and a request again if it is not decided as one claim: so nothing has to be
+        // dropped where it is. `Err` is no error here, but any other request. A match on `as_simple()` looks simpler, but takes a
+        // tenth more instructions.
         let request = match request.into_simple() {
             Ok(simple) => match self.one_claim(simple) {
                 Some(claim) => return self.decide_one_now(claim, now, mode),
