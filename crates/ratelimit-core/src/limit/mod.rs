@@ -94,8 +94,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub struct Limit {
     meter: Meter,
     scope: Arc<str>,
-    /// Whether `meter` is the same for all keys at all times, and is charged the request's cost.
-    common: bool,
+    /// Whether `meter` is the same for all keys at all times, and is charged the request's cost: no staggered windows, no
+    /// period of the calendar, no ban.
+    is_plain: bool,
     spec: Arc<Spec>,
 }
 
@@ -232,10 +233,11 @@ impl Limit {
         &self.scope
     }
 
-    /// The limit's meter, if it is the same for all keys at all times.
+    /// The limit's meter, if it is the same for all keys at all times, and is charged the request's cost. `None` for staggered
+    /// windows, for a period of the calendar that has not been replaced by its window, and for a ban.
     #[inline]
     pub(crate) fn common_meter(&self) -> Option<&Meter> {
-        self.common.then_some(&self.meter)
+        self.is_plain.then_some(&self.meter)
     }
 
     /// Whether it is a [ban](Algorithm::Ban), which counts refusals and no units.
@@ -283,7 +285,7 @@ impl Limit {
         Some(Self {
             meter: meter.map_or(self.meter, Meter::Window),
             scope: format!("{}:{}", self.spec.scope(), window.first_day).into(),
-            common: true,
+            is_plain: true,
             spec: Arc::new(Spec {
                 period: Duration::from_nanos(length),
                 alignment: Alignment::Epoch,
@@ -458,8 +460,9 @@ impl LimitBuilder {
         spec.alignment = spec.reduced_alignment();
         let meter = spec.meter()?;
         let scope = spec.scope().into();
-        let common = !spec.is_ban() && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
-        Ok(Limit { meter, scope, common, spec: Arc::new(spec) })
+        let is_plain =
+            !spec.is_ban() && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
+        Ok(Limit { meter, scope, is_plain, spec: Arc::new(spec) })
     }
 }
 

@@ -2,9 +2,9 @@
 
 mod acquire;
 mod ban;
+mod check_now;
 mod error;
 mod now;
-mod one_claim;
 mod partial;
 #[cfg(feature = "tokio")]
 mod permit;
@@ -274,10 +274,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         request: &Request<'_, 'l>,
         answer: Answer,
     ) -> Result<Decision<'l>, StoreError> {
+        // The key is kept only if it was charged. `None` means that it is too long, or that there are too many limits, or not
+        // one verdict for each; the last becomes an error in `Decision::new`.
         if let Some(Simple { key, cost, limits }) = request.as_simple()
-            && let Some(key) = ShortKey::of(if answer.charged { key } else { &[] })
+            && let Some(kept_key) = ShortKey::of(if answer.charged { key } else { &[] })
             && let limits = limits.unwrap_or(&self.limits)
-            && let Some(parts) = InPlace::new(&self.namespace, key, cost, limits, &answer.verdicts)
+            && let Some(parts) = InPlace::new(&self.namespace, kept_key, cost, limits, &answer.verdicts)
         {
             return Ok(Decision::of(answer.now, answer.admitted, answer.charged, Parts::InPlace(parts)));
         }

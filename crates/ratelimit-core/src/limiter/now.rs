@@ -1,28 +1,12 @@
-//! The methods that do not wait, for stores whose state is in this process: the twin of each method that does.
+//! The methods that do not wait, for stores whose state is in this process: the twin of each method that does, except
+//! `check_now`.
 
 use std::time::Duration;
 
 use super::partial::{TRIES, left_of};
 use super::{CheckError, RateLimiter, Request, ban};
 use crate::store::{InProcess, now_or_error};
-use crate::{Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore, Timestamp};
-
-impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`check`](Self::check) without waiting.
-    ///
-    /// # Errors
-    /// Like [`check`](Self::check).
-    #[inline(always)]
-    pub fn check_now<'k, 'l>(
-        &'l self,
-        request: impl Into<Request<'k, 'l>>,
-    ) -> Result<Decision<'l>, CheckError>
-    where
-        S: SyncCounterStore, // here, because the compiler shows the hint of the trait only for bounds of a method
-    {
-        self.decide_now(request.into(), Mode::Charge, Refusals::Count)
-    }
-}
+use crate::{Clock, Decision, LimitStatus, Mode, StoreError, SyncCounterStore, Timestamp};
 
 /// # Without waiting
 /// For stores whose state is in this process, such as the memory store: the twins of the methods above.
@@ -195,25 +179,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         now_or_error(self.settle_each(decision, units))?
     }
 
-    #[inline(always)]
-    pub(super) fn decide_now<'l>(
-        &'l self,
-        request: Request<'_, 'l>,
-        mode: Mode,
-        refusals: Refusals,
-    ) -> Result<Decision<'l>, CheckError> {
-        let now = self.clock.now();
-        let request = match request.into_simple() {
-            Ok(simple) => match self.one_claim(simple) {
-                Some(claim) => return self.decide_one_now(claim, now, mode),
-                None => simple.into(),
-            },
-            Err(request) => request,
-        };
-        self.decide_all_now(&request, now, mode, refusals)
-    }
-
-    fn decide_all_now<'l>(
+    pub(super) fn decide_all_now<'l>(
         &'l self,
         request: &Request<'_, 'l>,
         now: Timestamp,
