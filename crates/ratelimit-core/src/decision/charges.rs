@@ -10,7 +10,7 @@ use crate::{Limit, Receipt};
 /// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
 /// memory, and dropping it takes a comparison.
 #[derive(Default)]
-pub(super) struct Shared(Mutex<Option<Arc<Taken>>>);
+pub(super) struct SharedList(Mutex<Option<Arc<Taken>>>);
 
 /// The list itself.
 pub(super) struct Taken(Mutex<Charges>);
@@ -30,7 +30,7 @@ pub(crate) struct Charge {
     pub(super) period: Option<Box<Limit>>,
 }
 
-impl Shared {
+impl SharedList {
     /// The same list, for a clone.
     pub(super) fn share(&self) -> Self {
         Self(Mutex::new(self.lock().clone()))
@@ -52,10 +52,10 @@ impl Taken {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedList {
     #[inline]
     fn drop(&mut self) {
-        // Without an atomic operation, which the optimizer would keep.
+        // `get_mut` needs no lock, so the optimizer can remove it.
         if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             drop_here(taken);
         }

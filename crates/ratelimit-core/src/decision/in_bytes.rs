@@ -30,7 +30,7 @@ impl Decision<'_> {
         for (index, key) in keys.iter().enumerate() {
             let limits = || self.each().filter(move |status| status.key_index() == index);
             part(&mut bytes, key);
-            let cost = limits().map(|status| self.parts.claimed(status.index()).cost).next().unwrap_or(0);
+            let cost = limits().map(|status| self.parts.asked_limit(status.index()).cost).next().unwrap_or(0);
             bytes.extend(cost.to_le_bytes());
             bytes.push(u8::try_from(limits().count()).unwrap_or(u8::MAX));
             for status in limits() {

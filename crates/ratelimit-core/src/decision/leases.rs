@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::charges::Charges;
-use super::short_key::ChargedKeys;
+use super::key_bytes::ChargedKeys;
 use super::taken::counted;
 use super::{Decision, LimitStatus};
 use crate::{Algorithm, Answer, ErrorKind, Receipt, StoreError, Time, Timestamp};

@@ -1,28 +1,33 @@
-//! Decisions: what a limiter returns, and what it charged.
+//! Decisions: what a limiter returns. Here are a decision, how it is made of one verdict, and what its caller reads.
 
 mod ban;
+mod boxed;
 mod charges;
+mod from_answer;
 mod heap;
 mod in_bytes;
+mod key_bytes;
 mod leases;
+mod owned;
 mod parts;
 mod settlement;
-mod short_key;
 mod status;
 mod taken;
+mod traits;
+mod verdicts;
 
+pub(crate) use boxed::AskedKey;
+use boxed::{AskedLimit, Boxed};
 pub(crate) use charges::Charges;
-use charges::Shared;
-use parts::Claimed;
-pub(crate) use parts::{AskedKey, InPlace, Parts};
+use charges::SharedList;
+pub(crate) use key_bytes::ChargedKeys;
+use key_bytes::LONGEST_IN_PLACE;
 pub(crate) use settlement::Settlement;
-pub(crate) use short_key::{ChargedKeys, ShortKey};
 pub use status::LimitStatus;
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::{Answer, ErrorKind, StoreError, Timestamp};
+use crate::{Limits, Timestamp, Verdict};
 
 /// The result of a check: whether the request may pass, and the status of its limits.
 ///
@@ -37,77 +42,83 @@ use crate::{Answer, ErrorKind, StoreError, Timestamp};
 /// back at most once, whichever of these calls you make, and whether you make them on the decision or on a clone.
 ///
 /// A decision borrows the limits of the limiter or of the request. If the compiler says that the limiter *does not live long
-/// enough* or has to be borrowed for `'static`, call [`into_owned`](Self::into_owned), right after the check: in a struct, for
-/// a task, and for an HTTP request's extensions. The type of what you keep is `Decision<'static>`:
-///
-/// ```
-/// # use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter};
-/// struct Job {
-///     decision: Decision<'static>,
-/// }
-///
-/// # async fn example(limiter: RateLimiter<impl CounterStore>) -> Result<Job, CheckError> {
-/// let decision = limiter.check("user:7").await?;
-/// Ok(Job { decision: decision.into_owned() })
-/// # }
-///
-/// # use std::sync::Arc;
-/// # fn spawn(_: impl Future<Output = ()> + Send + 'static) {}
-/// # async fn in_a_task(limiter: Arc<RateLimiter<impl CounterStore + 'static>>) -> Result<(), CheckError> {
-/// let decision = limiter.check("user:7").await?.into_owned();
-/// let limiter = limiter.clone();
-/// spawn(async move {
-///     let _ = limiter.settle(&decision, 370).await;
-/// });
-/// # Ok(())
-/// # }
-/// # struct Extensions;
-/// # impl Extensions { fn insert<T: Clone + Send + Sync + 'static>(&mut self, _: T) {} }
-/// # async fn in_extensions(limiter: RateLimiter<impl CounterStore>, extensions: &mut Extensions) -> Result<(), CheckError> {
-/// let decision = limiter.check("user:7").await?;
-/// extensions.insert(decision.into_owned());
-/// # Ok(())
-/// # }
-/// ```
+/// enough* or has to be borrowed for `'static`, call [`into_owned`](Self::into_owned), right after the check.
 pub struct Decision<'l> {
     admitted: bool,
     charged: bool,
     now: Timestamp,
     parts: Parts<'l>,
-    /// What it has taken and not given back, in common with its clones.
-    taken: Shared,
+    /// What it has taken and not given back, shared with its clones.
+    taken: SharedList,
+}
+
+/// The keys of a decision, the limits that apply to each, and a verdict for each limit.
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and is to need no allocation")]
+pub(crate) enum Parts<'l> {
+    /// Those of most decisions take no memory elsewhere.
+    Short(ShortParts<'l>),
+    Boxed(Boxed<'l>),
+}
+
+/// One short key under up to four borrowed limits.
+#[derive(Clone, Copy)]
+pub(crate) struct ShortParts<'l> {
+    /// The verdict of the first limit.
+    first: Verdict,
+    /// Those of the others, if there are any; as many as there are other limits.
+    others: Option<[Verdict; MOST_LIMITS - 1]>,
+    decided_by: usize,
+    cost: u64,
+    limits: &'l Limits,
+    namespace: &'l str,
+    key: ShortKey,
+}
+
+/// How many limits a decision has in place.
+const MOST_LIMITS: usize = 4;
+
+/// A key of up to 48 bytes, in place.
+#[derive(Clone, Copy)]
+pub(crate) struct ShortKey {
+    bytes: [u8; LONGEST_IN_PLACE],
+    length: usize,
+}
+
+impl ShortKey {
+    /// Copies a key. Returns `None` if it is too long.
+    #[inline]
+    pub(crate) fn of(key: &[u8]) -> Option<Self> {
+        let mut bytes = [0; LONGEST_IN_PLACE];
+        bytes.get_mut(..key.len())?.copy_from_slice(key);
+        Some(Self { bytes, length: key.len() })
+    }
+
+    /// The key.
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl<'l> ShortParts<'l> {
+    /// Under one limit, which is no ban.
+    #[inline(always)]
+    pub(crate) fn one(
+        namespace: &'l str,
+        key: ShortKey,
+        cost: u64,
+        limits: &'l Limits,
+        verdict: Verdict,
+    ) -> Self {
+        Self { first: verdict, others: None, decided_by: 0, cost, limits, namespace, key }
+    }
 }
 
 impl<'l> Decision<'l> {
-    /// The decision on these keys. Their bytes are kept if they were charged.
-    ///
-    /// # Errors
-    /// If the store did not return one verdict for each of their limits.
-    pub(crate) fn new<'k>(
-        answer: Answer,
-        namespace: &'l str,
-        keys: impl Iterator<Item = AskedKey<'k, 'l>>,
-    ) -> Result<Self, StoreError> {
-        let Answer { admitted, charged, now, verdicts } = answer;
-        let given = verdicts.len();
-        let parts = Parts::new(namespace, keys.collect(), verdicts, charged).map_err(|limits| {
-            let message = format!("it returned {given} verdicts for {limits} limits");
-            StoreError::new("the store", ErrorKind::Server, message).maybe_applied()
-        })?;
-        Ok(Self { admitted, charged, now, parts, taken: Shared::default() })
-    }
-
     /// The decision of these parts.
     #[inline(always)]
     pub(crate) fn of(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
-        Self { admitted, charged, now, parts, taken: Shared::default() }
-    }
-
-    /// Returns the same decision without borrows, so you can keep it for as long as you like.
-    #[must_use]
-    pub fn into_owned(self) -> Decision<'static> {
-        let Self { admitted, charged, now, parts, taken } = self;
-        Decision { admitted, charged, now, parts: parts.into_owned(), taken }
+        Self { admitted, charged, now, parts, taken: SharedList::default() }
     }
 
     /// Whether the request may pass.
@@ -192,43 +203,21 @@ impl<'l> Decision<'l> {
 
     #[inline]
     fn status(&self, index: usize) -> LimitStatus<'_> {
-        let Claimed { key_index, cost, limit } = self.parts.claimed(index);
+        let AskedLimit { key_index, cost, limit } = self.parts.asked_limit(index);
         LimitStatus { index, key_index, cost, limit, now: self.now, verdict: self.parts.verdict(index) }
     }
 }
 
-impl Clone for Decision<'_> {
-    /// What one of them gives back, none of the others gives back again.
-    fn clone(&self) -> Self {
-        self.begin_list();
-        let Self { admitted, charged, now, .. } = *self;
-        Self { admitted, charged, now, parts: self.parts.clone(), taken: self.taken.share() }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl PartialEq<Decision<'_>> for Decision<'_> {
-    /// Whether both have the same result, and have charged the same keys, limits and costs.
-    fn eq(&self, other: &Decision<'_>) -> bool {
-        let all = |decision: &Decision<'_>| (decision.admitted, decision.charged, decision.now);
-        all(self) == all(other)
-            && self.parts.namespace() == other.parts.namespace()
-            && self.each().eq(other.each())
-            && self.charged_keys() == other.charged_keys()
-    }
-}
-
-impl Eq for Decision<'_> {}
-
-impl fmt::Debug for Decision<'_> {
-    /// Keys identify people: they are not shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decision")
-            .field("allowed", &self.allowed())
-            .field("charged", &self.charged())
-            .field("degraded", &self.degraded())
-            .field("retry_after", &self.retry_after())
-            .field("delay", &self.delay())
-            .field("decided_by", &self.decided_by())
-            .finish()
+    #[test]
+    fn short_keys_of_any_length_round_trip() {
+        let key: Vec<u8> = (1..=49).collect();
+        for length in 0..=48 {
+            assert_eq!(*ShortKey::of(&key[..length]).unwrap().bytes(), key[..length]);
+        }
+        assert!(ShortKey::of(&key[..49]).is_none());
     }
 }

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::boxed::AskedLimit;
 use super::charges::{Charge, Charges};
-use super::parts::Claimed;
-use super::short_key::ChargedKeys;
+use super::key_bytes::ChargedKeys;
 use super::{Decision, LimitStatus};
 use crate::{Algorithm, Timestamp};
 
@@ -41,7 +41,7 @@ impl Decision<'_> {
         let list = self.list(keys);
         let mut list = list.lock();
         for (index, units) in units.into_iter().enumerate() {
-            let Claimed { limit, .. } = self.parts.claimed(index);
+            let AskedLimit { limit, .. } = self.parts.asked_limit(index);
             let Some(units) = units.filter(|_| !limit.is_ban()) else { continue };
             if units > 0 && limit.algorithm() == Algorithm::Concurrency {
                 continue; // held until it is released

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Decision;
+use super::boxed::AskedLimit;
 use super::charges::{Charge, Charges, Taken};
-use super::parts::Claimed;
-use super::short_key::{ChargedKeys, KeyBytes};
+use super::key_bytes::{ChargedKeys, KeyBytes};
 use crate::bounds::MAX_UNITS;
 use crate::meter::MAX_DEBT;
 use crate::{Answer, Claim, Limit, Log, Meter, MeterId, Receipt, Refund, Timestamp};
@@ -40,13 +40,13 @@ impl Decision<'_> {
 
     /// The cost of this limit, and the meter that it has charged; `None` if it charges nothing, as a ban.
     pub(super) fn charged_at(&self, index: usize, keys: &ChargedKeys) -> Option<(u64, Meter)> {
-        let Claimed { key_index, cost, limit } = self.parts.claimed(index);
+        let AskedLimit { key_index, cost, limit } = self.parts.asked_limit(index);
         if limit.is_ban() { None } else { Some((cost, limit.meter_for(keys.get(key_index)?))) }
     }
 
     /// The limit of a charge as it was charged, and its key.
     fn place<'d>(&'d self, charge: &'d Charge, keys: &'d ChargedKeys) -> Option<(&'d Limit, &'d KeyBytes)> {
-        let Claimed { key_index, limit, .. } = self.parts.claimed(charge.limit);
+        let AskedLimit { key_index, limit, .. } = self.parts.asked_limit(charge.limit);
         Some((charge.period.as_deref().unwrap_or(limit), keys.get(key_index)?))
     }
 

@@ -4,7 +4,7 @@
 use super::now::Refusals;
 use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
-use crate::decision::{InPlace, Parts, ShortKey};
+use crate::decision::{Parts, ShortKey, ShortParts};
 use crate::{
     Clock, CounterStore, Decision, Limit, Limits, Meter, MeterId, Mode, SyncCounterStore, Time, Timestamp,
 };
@@ -88,7 +88,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
         let (admitted, verdict) = self.store.claim_one_now(now, mode, &id, cost, meter)?;
         let charged = admitted && mode != Mode::Peek;
-        let parts = Parts::InPlace(InPlace::one(&self.namespace, kept_key, cost, limits, verdict));
+        let parts = Parts::Short(ShortParts::one(&self.namespace, kept_key, cost, limits, verdict));
         Ok(Decision::of(now, admitted, charged, parts))
     }
 }

@@ -23,7 +23,7 @@ pub use request::Request;
 use request::Simple;
 use waiters::Waiters;
 
-use crate::decision::{InPlace, Parts, ShortKey};
+use crate::decision::{Parts, ShortKey, ShortParts};
 use crate::{
     Answer, Claims, Clock, CounterStore, Decision, ErrorKind, IntoLimits, LimitError, Limits, Mode,
     StoreError, SystemClock, Timestamp,
@@ -279,9 +279,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         if let Some(Simple { key, cost, limits }) = request.as_simple()
             && let Some(kept_key) = ShortKey::of(if answer.charged { key } else { &[] })
             && let limits = limits.unwrap_or(&self.limits)
-            && let Some(parts) = InPlace::new(&self.namespace, kept_key, cost, limits, &answer.verdicts)
+            && let Some(parts) = ShortParts::new(&self.namespace, kept_key, cost, limits, &answer.verdicts)
         {
-            return Ok(Decision::of(answer.now, answer.admitted, answer.charged, Parts::InPlace(parts)));
+            return Ok(Decision::of(answer.now, answer.admitted, answer.charged, Parts::Short(parts)));
         }
         Decision::new(answer, &self.namespace, request.keys(&self.limits))
     }
