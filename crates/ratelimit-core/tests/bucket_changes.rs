@@ -271,17 +271,17 @@ proptest! {
         for step in &steps {
             charge(&mut debts, step.after, limits[step.limit % limits.len()], step.cost);
         }
-        let own = limits[steps[0].limit % limits.len()].with_immediate(u64::MAX);
-        let (mut now, receipt) = charge(&mut debts, 0, own, cost);
+        let refunded = limits[steps[0].limit % limits.len()].with_immediate(u64::MAX);
+        let (mut now, receipt) = charge(&mut debts, 0, refunded, cost);
         for (after, limit, cost) in &others {
             let limit = limits[limit % limits.len()];
-            if limit.interval() != own.interval() {
+            if limit.interval() != refunded.interval() {
                 now = charge(&mut debts, *after, limit, *cost).0;
             }
         }
-        let debt = debts.debt(own.interval());
+        let debt = debts.debt(refunded.interval());
         *debt -= (*debt).min(cost * UNIT);
-        meter(own).refund(&mut state, cost, receipt, at(now));
+        meter(refunded).refund(&mut state, cost, receipt, at(now));
         prop_assert_eq!(owed(&state, now), debts.owed().div_ceil(UNIT));
     }
 

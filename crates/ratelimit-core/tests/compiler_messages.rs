@@ -33,14 +33,14 @@ const MISTAKES: [(&str, &str, &[&str]); 3] = [
 /// A package whose binaries are the programs, and one more that is right: otherwise anything might be the matter.
 #[test]
 fn mistakes_get_our_sentences() {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiler_messages");
     fs::create_dir_all(folder.join("src/bin")).unwrap();
     // The versions of the workspace, of which the registry's files are there.
-    fs::copy(own.join("../../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    fs::copy(package.join("../../Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let manifest = format!(
         "[package]\nname = \"compiler_messages\"\nedition = \"2024\"\n[workspace]\n\
-         [dependencies]\nratelimit-core = {{ path = {own:?} }}\n"
+         [dependencies]\nratelimit-core = {{ path = {package:?} }}\n"
     );
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     let right = "use ratelimit_core::{CounterStore, Limit, RateLimiter};

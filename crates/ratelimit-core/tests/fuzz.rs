@@ -172,13 +172,13 @@ fn decisions() {
             }
             if answer.charged && input.byte().is_multiple_of(2) {
                 for ((claim, verdict), state) in claims.iter().zip(&answer.verdicts).zip(&mut states) {
-                    let given = Refund {
+                    let to_refund = Refund {
                         id: claim.id,
                         cost: claim.cost,
                         meter: claim.meter,
                         receipt: verdict.receipt,
                     };
-                    refund(&given.meter, state, given.cost, given.receipt, now);
+                    refund(&to_refund.meter, state, to_refund.cost, to_refund.receipt, now);
                 }
             }
         }

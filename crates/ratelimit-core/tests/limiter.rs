@@ -446,8 +446,8 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     nothing(limiter.peek("k").await.unwrap_err());
     nothing(limiter.check(Request::new("k").cost(0)).await.unwrap_err());
     nothing(limiter.reset("k").await.unwrap_err());
-    let own = Request::new("k").limits(limit.clone());
-    let mut answers = limiter.check_many([own, Request::new("k")]).await.into_iter();
+    let with_limits = Request::new("k").limits(limit.clone());
+    let mut answers = limiter.check_many([with_limits, Request::new("k")]).await.into_iter();
     assert!(answers.next().unwrap().unwrap().allowed());
     nothing(answers.next().unwrap().unwrap_err());
     let half = Request::new("other").limits(limit.clone()).and("k");

@@ -214,8 +214,8 @@ impl CounterStore for OwnClock {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let own: Vec<_> = claims.iter().copied().collect();
-        self.inner.claim(Claims::new(self.clock.now(), claims.mode(), &own).unwrap()).await
+        let copies: Vec<_> = claims.iter().copied().collect();
+        self.inner.claim(Claims::new(self.clock.now(), claims.mode(), &copies).unwrap()).await
     }
 
     async fn refund(&self, _: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {

@@ -141,14 +141,14 @@ fn charges_take_effect_even_if_their_caller_gives_up() {
 fn resets_by_other_processes_take_effect_after_max_age() {
     run(async {
         let store = Arc::new(MapStore::default());
-        let own = limiter(RefusalCache::new(store.clone()), "3/h");
+        let cached = limiter(RefusalCache::new(store.clone()), "3/h");
         let other = limiter(store.clone(), "3/h");
-        while own.check("k").await.unwrap().allowed() {}
+        while cached.check("k").await.unwrap().allowed() {}
         other.reset("k").await.unwrap();
-        own.clock().advance(Duration::from_secs(1) - TICK);
-        assert!(!own.check("k").await.unwrap().allowed());
-        own.clock().advance(TICK);
-        assert!(own.check("k").await.unwrap().allowed());
+        cached.clock().advance(Duration::from_secs(1) - TICK);
+        assert!(!cached.check("k").await.unwrap().allowed());
+        cached.clock().advance(TICK);
+        assert!(cached.check("k").await.unwrap().allowed());
     });
 }
 
@@ -347,7 +347,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let cache = RefusalCache::new(MapStore::default()).with_capacity(capacity);
-        let (own, twin) = (limiter(cache, limit), limiter(MapStore::default(), limit));
+        let (cached, twin) = (limiter(cache, limit), limiter(MapStore::default(), limit));
         run(async {
             let mut last = None;
             for step in steps {
@@ -355,33 +355,33 @@ proptest! {
                     Step::Check { key, cost } => {
                         let key = [key];
                         let request = Request::new(&key).cost(cost);
-                        let decisions = (own.check(&request).await.unwrap(), twin.check(&request).await.unwrap());
+                        let decisions = (cached.check(&request).await.unwrap(), twin.check(&request).await.unwrap());
                         prop_assert_eq!(&decisions.0, &decisions.1);
                         last = Some(decisions);
                     }
                     Step::WouldAllow { key, cost } => {
                         let key = [key];
                         let request = Request::new(&key).cost(cost);
-                        let decision = own.would_allow(&request).await.unwrap();
+                        let decision = cached.would_allow(&request).await.unwrap();
                         prop_assert_eq!(decision, twin.would_allow(&request).await.unwrap());
                     }
                     Step::Charge { key, cost } => {
                         let key = [key];
                         let request = Request::new(&key).cost(cost);
-                        prop_assert_eq!(own.charge(&request).await.unwrap(), twin.charge(&request).await.unwrap());
+                        prop_assert_eq!(cached.charge(&request).await.unwrap(), twin.charge(&request).await.unwrap());
                     }
                     Step::Refund => {
                         if let Some((decision, twins)) = last.take() {
-                            own.refund(&decision).await.unwrap();
+                            cached.refund(&decision).await.unwrap();
                             twin.refund(&twins).await.unwrap();
                         }
                     }
                     Step::Reset { key } => {
-                        own.reset(&[key]).await.unwrap();
+                        cached.reset(&[key]).await.unwrap();
                         twin.reset(&[key]).await.unwrap();
                     }
                     Step::Wait(nanos) => {
-                        own.clock().advance(Duration::from_nanos(nanos));
+                        cached.clock().advance(Duration::from_nanos(nanos));
                         twin.clock().advance(Duration::from_nanos(nanos));
                     }
                 }

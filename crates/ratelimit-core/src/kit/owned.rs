@@ -68,9 +68,9 @@ pub struct OwnedRefund<K> {
 impl<K> OwnedClaims<K> {
     /// Copies `claims`. `key` converts each name to the store's form.
     pub fn new<'a>(claims: &Claims<'a>, mut key: impl FnMut(&MeterId<'a>) -> K) -> Self {
-        let own =
+        let copy =
             |claim: &Claim<'a>| OwnedClaim { key: key(&claim.id), cost: claim.cost, meter: claim.meter };
-        Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
+        Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(copy).collect() }
     }
 
     /// Decides the claims on the states of their meters, as [`decide`](crate::meter::decide) does.

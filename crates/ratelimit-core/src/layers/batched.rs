@@ -200,8 +200,8 @@ async fn send<S: CounterStore + 'static>(mut round_trip: RoundTrip<S>) {
     let mut left = claims.as_slice();
     let mut slices = Vec::with_capacity(batch.len());
     for Waiting { claims, .. } in &batch {
-        let (own, others) = left.split_at(claims.claims.len());
-        slices.push(Claims::known(claims.now, claims.mode, own));
+        let (slice, others) = left.split_at(claims.claims.len());
+        slices.push(Claims::known(claims.now, claims.mode, slice));
         left = others;
     }
     let answers = round_trip.shared.inner.claim_many(&slices).await;

@@ -129,8 +129,9 @@ impl<S: CounterStore> CounterStore for Divided<S> {
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         let divided: Vec<_> = slices.iter().map(|claims| self.claims(claims)).collect();
         let parts = slices.iter().zip(&divided);
-        let parts: Vec<_> =
-            parts.map(|(claims, own)| Claims::known(claims.now(), claims.mode(), own)).collect();
+        let parts: Vec<_> = parts
+            .map(|(claims, divided_claims)| Claims::known(claims.now(), claims.mode(), divided_claims))
+            .collect();
         let mut answers = self.inner.claim_many(&parts).await;
         for (claims, answer) in slices.iter().zip(&mut answers) {
             if let Ok(answer) = answer {

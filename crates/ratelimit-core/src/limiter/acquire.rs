@@ -149,8 +149,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
             let wait = backoff.wait(reported) + random_up_to(options.jitter);
             place = held.map(|meter| {
-                let own = place.take().filter(|place| place.is_of(&meter));
-                own.unwrap_or_else(|| self.waiters.join(meter))
+                let same_place = place.take().filter(|place| place.is_of(&meter));
+                same_place.unwrap_or_else(|| self.waiters.join(meter))
             });
             let sleep = self.clock.sleep(wait.min(longest));
             match &place {

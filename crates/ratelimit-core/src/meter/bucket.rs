@@ -290,16 +290,16 @@ impl Bucket {
         let ready_at = self.turn(state.at, &state.debts, cost, seen, now);
         state.at = Timestamp::derived(seen);
         state.debts.retain(|debt| debt.left(seen) > 0);
-        let own = state.place(self.interval()).unwrap_or_else(|place| {
+        let debt_place = state.place(self.interval()).unwrap_or_else(|place| {
             state.debts.insert(place, Debt::only(state.at, self.interval()));
             place
         });
-        for place in 0..=own {
+        for place in 0..=debt_place {
             if let [debt, slower @ ..] = &mut state.debts[place..] {
                 debt.add(slower, cost, seen);
             }
         }
-        let receipt = Receipt::at(state.debts[own].lengthen_line(cost, seen));
+        let receipt = Receipt::at(state.debts[debt_place].lengthen_line(cost, seen));
         if state.debts.len() > MAX_RATES {
             // The units of the removed debt are in the first debt as well, and drain at the rate of that one.
             state.debts.remove(1);
@@ -326,8 +326,8 @@ impl Bucket {
     ) -> Timestamp {
         let (faster, rest) = debts.split_at(debts.partition_point(|debt| debt.interval < self.interval()));
         let faster = faster.iter().map(|debt| self.wait(debt.left(seen), debt.interval, cost)).max();
-        let own = self.wait(left_of(rest, self.interval(), seen), self.interval(), cost);
-        let wait = own.max(faster.unwrap_or(0));
+        let wait_for_rest = self.wait(left_of(rest, self.interval(), seen), self.interval(), cost);
+        let wait = wait_for_rest.max(faster.unwrap_or(0));
         if wait == 0 {
             return now;
         }
@@ -363,17 +363,17 @@ impl Bucket {
     /// In a bucket in steps, the request that began the step may be the one that is refunded. The units behind it may have
     /// come at any time up to `now`, so the step begins anew at `now`.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Receipt, now: Timestamp) {
-        let Ok(own) = state.place(self.interval()) else { return };
+        let Ok(debt_place) = state.place(self.interval()) else { return };
         let seen = self.seen(state.at, &state.debts, now);
-        let line = state.debts[own].receipt.as_nanos();
-        let there = state.own(own, seen);
+        let line = state.debts[debt_place].receipt.as_nanos();
+        let there = state.left_at_rate(debt_place, seen);
         let since = line.saturating_sub(receipt.instant().as_nanos());
         let before = there.saturating_sub(since);
         let back = Owed { time: drain_time(cost, self.interval()).min(before), interval: self.interval() };
         if back.time == 0 || self.has_turns(state, since, seen) {
             return;
         }
-        for debt in &mut state.debts[..=own] {
+        for debt in &mut state.debts[..=debt_place] {
             let left = debt.left(seen).saturating_sub(back.whole_nanos(debt.interval));
             debt.tat = Timestamp::derived(seen + left);
         }
@@ -386,7 +386,7 @@ impl Bucket {
             }
             state.at = begin;
         } else {
-            state.debts[own].receipt = Timestamp::derived(line.saturating_sub(back.time));
+            state.debts[debt_place].receipt = Timestamp::derived(line.saturating_sub(back.time));
         }
     }
 

@@ -85,7 +85,7 @@ impl BucketState {
     }
 
     /// The drain time of the units of exactly this debt's rate, without those of slower rates.
-    pub(super) fn own(&self, place: usize, seen: u64) -> u64 {
+    pub(super) fn left_at_rate(&self, place: usize, seen: u64) -> u64 {
         let Debt { interval, .. } = self.debts[place];
         let slower = left_of(&self.debts[place + 1..], interval, seen);
         left_of(&self.debts[place..], interval, seen).saturating_sub(slower)
@@ -131,8 +131,8 @@ impl BucketState {
     /// ```
     pub fn drained_to(&self, interval: u64, now: Timestamp) -> Option<Timestamp> {
         let place = self.place(interval).ok()?;
-        let own = self.own(place, self.seen(now));
-        Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
+        let left = self.left_at_rate(place, self.seen(now));
+        Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(left)))
     }
 
     /// When all units will have drained: the latest `tat` of the debts. `None` if there are no debts.

@@ -38,11 +38,11 @@ impl CounterStore for MapStore {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let mut map = self.states.lock().unwrap();
-        for given in refunds {
-            let mut state = map.remove(&given.id.to_bytes());
-            refund(&given.meter, &mut state, given.cost, given.receipt, now);
+        for to_refund in refunds {
+            let mut state = map.remove(&to_refund.id.to_bytes());
+            refund(&to_refund.meter, &mut state, to_refund.cost, to_refund.receipt, now);
             if let Some(state) = state {
-                map.insert(given.id.to_bytes(), state);
+                map.insert(to_refund.id.to_bytes(), state);
             }
         }
         Ok(())
