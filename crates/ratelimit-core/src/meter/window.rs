@@ -109,6 +109,13 @@ impl Window {
         View { now, index, elapsed, segments_since, whole, oldest, weighted: self.weighted(oldest, elapsed) }
     }
 
+    /// Returns the number of the segment that contains `instant`, and the nanoseconds since that segment began.
+    #[inline]
+    pub fn place(&self, instant: Timestamp) -> (u64, u64) {
+        // Quotient and remainder.
+        self.segment.divide(instant.as_nanos() + self.offset)
+    }
+
     /// Units that count in full, and those of the oldest segment, which are weighted by overlap.
     #[inline(always)]
     fn seen(&self, counts: &[u64], segments_since: u64) -> (u64, u64) {

@@ -63,13 +63,6 @@ impl Window {
         self.partial == 0
     }
 
-    /// Returns the number of the segment that contains `instant`, and the nanoseconds since that segment began.
-    #[inline]
-    pub fn place(&self, instant: Timestamp) -> (u64, u64) {
-        // Quotient and remainder.
-        self.segment.divide(instant.as_nanos() + self.offset)
-    }
-
     /// Returns the instant at which `elapsed` nanoseconds of segment `index` have passed: the inverse of
     /// [`Window::place`]. Instants before the epoch become the epoch.
     #[inline]
