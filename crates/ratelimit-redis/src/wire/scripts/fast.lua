@@ -29,10 +29,10 @@ if way > 1 then
     elseif values then
       value = values[nth]
     end
-    -- If the key holds something else than a string, this is a table with an error. Its length is zero, which no value of a
-    -- meter has, so `general` decides.
+    -- If the key holds something other than a string, this is a table with an error. `#value` is zero then, which is not the
+    -- size of a meter, so `general` decides.
     value = value or get('GET', key)
-    -- `fits` stays nil if it is not certain here whether the claim fits: then `general` decides, and sets `answer`.
+    -- `fits` is true, false, or nil while it is not certain here: then `general` decides, and `answer` is what it answers.
     local mark, fits, answer = byte(ask, place)
     if mark ~= 61 then shape = mark end
     if shape ~= 98 then
@@ -55,7 +55,7 @@ if way > 1 then
         else
           count, old = 0, 0
         end
-        if at > index or tag ~= 119 then -- the meter is a segment ahead, or not a window: `fits` stays nil
+        if at > index or tag ~= 119 then -- stays nil: the meter is a segment ahead, or not a window
         elseif shape == 102 then
           fits = count + cost <= limit
         else
