@@ -98,22 +98,22 @@ impl Goal {
     fn verdict(&self, tables: &[Table]) -> Option<Verdict> {
         let table = tables.iter().find(|table| table.name == self.table)?;
         let figure = |table: &Table, row, column| table.sample(row, column).map(|sample| sample.median);
-        let own = figure(table, self.row, self.column)?;
+        let measured = figure(table, self.row, self.column)?;
         let (figure, bound, reached, than) = match self.bound {
-            Most(bound) => (own, bound, own <= bound, table.unit.clone()),
+            Most(bound) => (measured, bound, measured <= bound, table.unit.clone()),
             MostOf(bound, row, other) => {
                 let other =
                     other.map_or(Some(table), |name| tables.iter().find(|table| table.name == name))?;
-                let ratio = own / figure(other, row, self.column)?;
+                let ratio = measured / figure(other, row, self.column)?;
                 let of = if other.name == table.name { String::new() } else { format!(" in {}", other.name) };
                 (ratio, bound, ratio <= bound, format!("times {row}{of}"))
             }
             LeastOf(bound, row) => {
-                let ratio = own / figure(table, row, self.column)?;
+                let ratio = measured / figure(table, row, self.column)?;
                 (ratio, bound, ratio >= bound, format!("times {row}"))
             }
             MostOfColumn(bound, column) => {
-                let ratio = own / figure(table, self.row, column)?;
+                let ratio = measured / figure(table, self.row, column)?;
                 (ratio, bound, ratio <= bound, format!("times that at {column}"))
             }
         };

@@ -117,12 +117,12 @@ fn prove(
     totals: &mut Totals,
 ) -> Result<()> {
     let targets = chosen(&arguments.targets, unnamed)?;
-    let own;
+    let built_here;
     let executables = match built {
         Some(executables) => executables,
         None => {
-            own = build(&targets.iter().map(|target| target.package).collect::<Vec<_>>())?;
-            &own
+            built_here = build(&targets.iter().map(|target| target.package).collect::<Vec<_>>())?;
+            &built_here
         }
     };
     let runs = targets.iter().map(|target| Run::new(target.name, target.package, executables));

@@ -180,8 +180,8 @@ impl Server {
         let mut nanos = 0.0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let statistics = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let own = statistics.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
-            nanos += own.context("the kernel does not report the processor time")?;
+            let used = statistics.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
+            nanos += used.context("the kernel does not report the processor time")?;
         }
         Ok(nanos / 1e9)
     }

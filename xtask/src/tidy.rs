@@ -92,8 +92,9 @@ fn every_dependency_has_a_permissive_licence() {
     let permissive = permissive();
     let is_permissive = |license: &str| {
         // An old syntax has `/` for `OR`.
-        Expression::parse_mode(license, ParseMode::LAX)
-            .is_ok_and(|choices| choices.evaluate(|one| permissive.iter().any(|own| own.satisfies(one))))
+        Expression::parse_mode(license, ParseMode::LAX).is_ok_and(|choices| {
+            choices.evaluate(|one| permissive.iter().any(|licensee| licensee.satisfies(one)))
+        })
     };
     assert!(!is_permissive("MIT AND GPL-3.0-only"));
     let others = packages.iter().map(|package| (text(&package["name"]), text(&package["license"])));
@@ -135,7 +136,7 @@ fn read(path: &Path) -> String {
 }
 
 fn has_extension(path: &Path, extension: &str) -> bool {
-    path.extension().is_some_and(|own| own == extension)
+    path.extension().is_some_and(|found| found == extension)
 }
 
 /// Permissive licences: those that deny.toml allows.

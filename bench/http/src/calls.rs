@@ -38,11 +38,16 @@ pub(crate) fn run(contestants: &[Contestant], rounds: usize, cold: bool) -> anyh
     }
     for (place, contestant) in contestants.iter().enumerate() {
         let of_this = figures.iter().filter(|(of, _)| *of == place);
-        let mut own: Vec<f64> = of_this.map(|(_, nanos)| *nanos).collect();
-        own.sort_by(f64::total_cmp);
-        let (Some(least), Some(most)) = (own.first(), own.last()) else { continue };
+        let mut measured: Vec<f64> = of_this.map(|(_, nanos)| *nanos).collect();
+        measured.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (measured.first(), measured.last()) else { continue };
         let name = contestant.to_possible_value().context("a contestant without a name")?;
-        writeln!(io::stdout(), "{} {:.0} {least:.0} {most:.0}", name.get_name(), own[own.len() / 2])?;
+        writeln!(
+            io::stdout(),
+            "{} {:.0} {least:.0} {most:.0}",
+            name.get_name(),
+            measured[measured.len() / 2]
+        )?;
     }
     Ok(())
 }

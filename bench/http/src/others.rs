@@ -62,6 +62,6 @@ fn row<const ROW: u64>() -> [Step; 16] {
 
 #[inline(never)]
 fn step<const ROW: u64, const PLACE: u64>(number: u64) -> u64 {
-    let own = (ROW << 4 | PLACE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (number ^ own).rotate_left(7).wrapping_add(own >> 3).wrapping_mul(own | 1) ^ own.rotate_left(31)
+    let salt = (ROW << 4 | PLACE).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (number ^ salt).rotate_left(7).wrapping_add(salt >> 3).wrapping_mul(salt | 1) ^ salt.rotate_left(31)
 }

@@ -148,7 +148,7 @@ impl<const WHAT: u8> CounterStore for Remembers<WHAT> {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         if WHAT != REFUSALS_AFTER_REFUNDS {
-            refunds.iter().for_each(|given| self.forget(&given.id.to_bytes()));
+            refunds.iter().for_each(|refund| self.forget(&refund.id.to_bytes()));
         }
         self.meters.refund(now, refunds).await
     }

@@ -76,12 +76,12 @@ impl Flaw for OfBatch {
     }
 
     fn expires(&self, write: &Write) -> Option<Instant> {
-        let own = after(write, write.forget_at);
+        let expires_at = after(write, write.forget_at);
         if write.call != Call::Batch {
-            return own;
+            return expires_at;
         }
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *first = first.or(own);
+        *first = first.or(expires_at);
         *first
     }
 }

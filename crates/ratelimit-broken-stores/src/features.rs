@@ -40,23 +40,25 @@ flaws! {
     }
     ReleasesAll "releases-all": "a refund to a log returns all its units",
         "concurrency/released-units-are-free" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             match state {
                 Some(State::Log(log)) => log.units.clear(),
-                state => drop(refund(&given.meter, state, given.cost, given.receipt, now)),
+                state => drop(refund(&refunded.meter, state, refunded.cost, refunded.receipt, now)),
             }
         }
     }
     ReleasesLate "releases-late": "a refund of units that have left returns others that have not",
         "concurrency/a-lease-ends" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            let missing = match (&*state, given.meter) {
-                (Some(State::Log(log)), Meter::Log(_)) => !log.units.contains(&given.receipt.instant().as_nanos()),
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let missing = match (&*state, refunded.meter) {
+                (Some(State::Log(log)), Meter::Log(_)) => {
+                    !log.units.contains(&refunded.receipt.instant().as_nanos())
+                }
                 _ => false,
             };
             match state {
                 Some(State::Log(log)) if missing => drop(log.units.pop_front()),
-                state => drop(refund(&given.meter, state, given.cost, given.receipt, now)),
+                state => drop(refund(&refunded.meter, state, refunded.cost, refunded.receipt, now)),
             }
         }
     }
@@ -81,20 +83,20 @@ flaws! {
     }
     RefundsTurns "refunds-turns": "a cancelled turn is returned although others wait after it",
         "turns/a-cancelled-turn-stays-empty" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            let meter = match given.meter {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let meter = match refunded.meter {
                 Meter::Bucket(bucket) => Meter::Bucket(bucket.with_immediate(u64::MAX)),
                 meter => meter,
             };
-            refund(&meter, state, given.cost, given.receipt, now);
+            refund(&meter, state, refunded.cost, refunded.receipt, now);
         }
     }
     KeepsTurns "keeps-turns": "a turn is never returned",
         "turns/the-last-turn-is-free-again" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            match given.meter {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            match refunded.meter {
                 Meter::Bucket(bucket) if bucket.is_queue() => {}
-                meter => drop(refund(&meter, state, given.cost, given.receipt, now)),
+                meter => drop(refund(&meter, state, refunded.cost, refunded.receipt, now)),
             }
         }
     }
@@ -106,25 +108,25 @@ flaws! {
     }
     RefundsEvenly "refunds-evenly": "refunds to a bucket in steps take what has drained continuously",
         "steps/refunds" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            refund(&without_steps(given.meter), state, given.cost, given.receipt, now);
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            refund(&without_steps(refunded.meter), state, refunded.cost, refunded.receipt, now);
         }
     }
     KeepsBegunSteps "keeps-begun-steps": "a step stays as it is if the request that began it is refunded",
         "steps/a-refund-of-the-first-request" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let began = match state {
                 Some(State::Bucket(bucket)) => bucket.at,
                 _ => now,
             };
-            let now = match given.meter {
+            let now = match refunded.meter {
                 Meter::Bucket(bucket) if bucket.step() > 0 => {
                     let into = now.as_nanos().saturating_sub(began.as_nanos()) % bucket.step();
                     Timestamp::from_nanos(now.as_nanos() - into)
                 }
                 _ => now,
             };
-            refund(&given.meter, state, given.cost, given.receipt, now);
+            refund(&refunded.meter, state, refunded.cost, refunded.receipt, now);
         }
     }
     RestartsTotals "restarts-totals": "what was charged more than ten years ago is forgotten",

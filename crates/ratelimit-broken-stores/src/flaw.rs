@@ -120,7 +120,7 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     }
 
     /// Whether a refund of a meter with this state reads and writes in two steps.
-    fn torn_refund_of(&self, _given: &Refund<'_>, _state: &Option<State>, _now: Timestamp) -> bool {
+    fn torn_refund_of(&self, _refund: &Refund<'_>, _state: &Option<State>, _now: Timestamp) -> bool {
         self.torn_refund()
     }
 
@@ -160,8 +160,8 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     }
 
     /// Refunds units.
-    fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-        refund(&given.meter, state, given.cost, given.receipt, now);
+    fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        refund(&refunded.meter, state, refunded.cost, refunded.receipt, now);
     }
 
     /// Refunds units to the meter at this place of a call.

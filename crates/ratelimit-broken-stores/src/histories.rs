@@ -126,8 +126,8 @@ impl CounterStore for LateRefunds {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let own = |refund: &Refund<'_>| (now, OwnedRefund::new(refund, OwnedName::new));
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(refunds.iter().map(own));
+        let owned = |refund: &Refund<'_>| (now, OwnedRefund::new(refund, OwnedName::new));
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(refunds.iter().map(owned));
         Ok(())
     }
 

@@ -177,7 +177,7 @@ impl<const WHERE: u8> CounterStore for Locking<WHERE> {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let names = refunds.iter().map(|given| given.id.to_bytes()).collect();
+        let names = refunds.iter().map(|refund| refund.id.to_bytes()).collect();
         let _held = self.lock(Call::Refund, names).await;
         self.meters.refund(now, refunds).await
     }

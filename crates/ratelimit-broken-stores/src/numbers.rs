@@ -61,9 +61,9 @@ flaws! {
     }
     SignedRefunds "signed-refunds": "refunds are signed numbers, and a negative one gives nothing back",
         "numbers/forced-beyond-everything" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            let cost = i64::try_from(given.cost).unwrap_or(0).unsigned_abs();
-            refund(&given.meter, state, cost, given.receipt, now);
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let cost = i64::try_from(refunded.cost).unwrap_or(0).unsigned_abs();
+            refund(&refunded.meter, state, cost, refunded.receipt, now);
         }
     }
     ForcedSixteen "forced-slices-of-sixteen": "a forced charge counts the first sixteen claims of a slice",

@@ -118,12 +118,12 @@ impl CounterStore for SweepsOwn {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let mut meters = locked(&self.owned.meters);
-        for given in refunds {
-            let name = given.id.to_bytes();
+        for refunded in refunds {
+            let name = refunded.id.to_bytes();
             let mut state = meters.get(&name).map(|meter| meter.state.clone());
-            refund(&given.meter, &mut state, given.cost, given.receipt, now);
+            refund(&refunded.meter, &mut state, refunded.cost, refunded.receipt, now);
             if let Some(state) = state {
-                self.put(&mut meters, name, &given.meter, state);
+                self.put(&mut meters, name, &refunded.meter, state);
             }
         }
         Ok(())
@@ -250,8 +250,8 @@ impl<const OF_NEW: bool> CounterStore for Placeholders<OF_NEW> {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         self.meters.refund(now, refunds).await?;
-        for given in refunds.iter().filter(|_| !OF_NEW) {
-            self.leave(&Claim { id: given.id, cost: given.cost, meter: given.meter }, now)?;
+        for refunded in refunds.iter().filter(|_| !OF_NEW) {
+            self.leave(&Claim { id: refunded.id, cost: refunded.cost, meter: refunded.meter }, now)?;
         }
         Ok(())
     }

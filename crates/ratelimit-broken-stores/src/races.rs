@@ -193,10 +193,10 @@ flaws! {
     }
     TornOlderRefunds "torn-older-refunds": "refunds into a previous window are written in a second step",
         "atomic/refunds-of-older-units" {
-        fn torn_refund_of(&self, given: &Refund<'_>, state: &Option<State>, _: Timestamp) -> bool {
-            match (given.meter, state) {
+        fn torn_refund_of(&self, refund: &Refund<'_>, state: &Option<State>, _: Timestamp) -> bool {
+            match (refund.meter, state) {
                 (Meter::Window(window), Some(State::Window(state))) => {
-                    window.place(state.at).0 > window.place(given.receipt.instant()).0
+                    window.place(state.at).0 > window.place(refund.receipt.instant()).0
                 }
                 _ => false,
             }
@@ -210,8 +210,8 @@ flaws! {
     }
     TornRefundsOfSteps "torn-refunds-of-steps": "refunds to a bucket in steps are written in a second step",
         "atomic/refunds-of-older-units" {
-        fn torn_refund_of(&self, given: &Refund<'_>, _: &Option<State>, _: Timestamp) -> bool {
-            matches!(given.meter, Meter::Bucket(bucket) if bucket.step() > 0)
+        fn torn_refund_of(&self, refund: &Refund<'_>, _: &Option<State>, _: Timestamp) -> bool {
+            matches!(refund.meter, Meter::Bucket(bucket) if bucket.step() > 0)
         }
     }
     TornLateRefunds "torn-late-refunds": "refunds by late callers are written in a second step",

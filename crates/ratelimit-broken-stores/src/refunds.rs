@@ -18,9 +18,9 @@ fn newest(state: &State) -> Timestamp {
 flaws! {
     MakesEmptyMeters "refunds-make-empty-meters": "a refund to an unknown meter makes an empty one, which stays for ever",
         "lifetimes/forgotten-after-whole-refunds" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            let state = state.get_or_insert_with(|| given.meter.fresh());
-            given.meter.refund(state, given.cost, given.receipt, now);
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let state = state.get_or_insert_with(|| refunded.meter.fresh());
+            refunded.meter.refund(state, refunded.cost, refunded.receipt, now);
         }
         fn keep_until(&self, write: &Write) -> Timestamp {
             if write.former.is_none() && !write.charged { Timestamp::MAX } else { write.forget_at + CLOCK_SLACK }
@@ -38,56 +38,56 @@ flaws! {
     }
     RefundsWhatHasLeft "refunds-what-has-left": "units are given back that have come back by themselves",
         "refunds/nothing-that-has-left-fixed" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             if let Some(receipt) = state.as_ref().map(newest) {
-                refund(&given.meter, state, given.cost, Receipt::at(receipt), now);
+                refund(&refunded.meter, state, refunded.cost, Receipt::at(receipt), now);
             }
         }
     }
     ClampsReceipts "clamps-receipts": "a receipt later than a window's newest charge is taken for that charge",
         "refunds/later-than-all-units-fixed" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let newest = match state {
                 Some(State::Window(window)) => Receipt::at(window.at),
-                _ => given.receipt,
+                _ => refunded.receipt,
             };
-            refund(&given.meter, state, given.cost, given.receipt.min(newest), now);
+            refund(&refunded.meter, state, refunded.cost, refunded.receipt.min(newest), now);
         }
     }
     RefundsReset "refunds-reset": "a refund forgets the whole meter", "refunds/settle-bucket" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
             if state.is_some() {
-                *state = Some(given.meter.fresh());
+                *state = Some(refunded.meter.fresh());
             }
         }
     }
     RefundsTwice "refunds-twice": "what is given back is given back twice", "refunds/settle-sliding" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-            refund(&given.meter, state, given.cost.saturating_mul(2), given.receipt, now);
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            refund(&refunded.meter, state, refunded.cost.saturating_mul(2), refunded.receipt, now);
         }
     }
     WithoutReceipt "without-receipt": "a log refunds its newest units, whatever the receipt",
         "refunds/log-gives-its-own" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             match state {
                 Some(State::Log(log)) => {
-                    let left = log.units.len().saturating_sub(usize::try_from(given.cost).unwrap_or(0));
+                    let left = log.units.len().saturating_sub(usize::try_from(refunded.cost).unwrap_or(0));
                     log.units.truncate(left);
                 }
-                state => drop(refund(&given.meter, state, given.cost, given.receipt, now)),
+                state => drop(refund(&refunded.meter, state, refunded.cost, refunded.receipt, now)),
             }
         }
     }
     MakesMeters "refunds-make-meters": "a refund to an unknown meter makes one with a charged unit",
         "refunds/unknown-meters" {
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             if state.is_none() {
-                let mut made = given.meter.fresh();
-                given.meter.charge(&mut made, 1, now);
+                let mut made = refunded.meter.fresh();
+                refunded.meter.charge(&mut made, 1, now);
                 *state = Some(made);
                 return;
             }
-            refund(&given.meter, state, given.cost, given.receipt, now);
+            refund(&refunded.meter, state, refunded.cost, refunded.receipt, now);
         }
     }
     StopsAtUnknown "refund-stops-at-unknown": "a refund ends at the first meter that is unknown",
@@ -131,32 +131,32 @@ flaws! {
     SeveralByNow "several-refunds-by-now": "a refund to several meters takes the units of its own instant",
         "same-decisions/random-sliding" {
         fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
-            let given = refunds[place];
-            let is_bucket = matches!(given.meter, Meter::Bucket(_));
-            let receipt = if refunds.len() > 1 && !is_bucket { Receipt::at(now) } else { given.receipt };
-            refund(&given.meter, state, given.cost, receipt, now);
+            let refunded = refunds[place];
+            let is_bucket = matches!(refunded.meter, Meter::Bucket(_));
+            let receipt = if refunds.len() > 1 && !is_bucket { Receipt::at(now) } else { refunded.receipt };
+            refund(&refunded.meter, state, refunded.cost, receipt, now);
         }
     }
     ReleasesByNow "several-releases-by-now": "a release under several limits takes the units of its own instant",
         "concurrency/released-units-are-free" {
         fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
-            let given = refunds[place];
-            let is_log = matches!(given.meter, Meter::Log(_));
-            let receipt = if refunds.len() > 1 && is_log { Receipt::at(now) } else { given.receipt };
-            refund(&given.meter, state, given.cost, receipt, now);
+            let refunded = refunds[place];
+            let is_log = matches!(refunded.meter, Meter::Log(_));
+            let receipt = if refunds.len() > 1 && is_log { Receipt::at(now) } else { refunded.receipt };
+            refund(&refunded.meter, state, refunded.cost, receipt, now);
         }
     }
     BelowZero "several-refunds-below-zero": "a refund to several meters takes a window below zero",
         "refunds/never-above-the-limit" {
         fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
-            let given = refunds[place];
+            let refunded = refunds[place];
             match state {
                 Some(State::Window(window))
-                    if refunds.len() > 1 && window.counts.iter().sum::<u64>() < given.cost =>
+                    if refunds.len() > 1 && window.counts.iter().sum::<u64>() < refunded.cost =>
                 {
                     window.counts[0] = MAX_UNITS; // an unsigned number that wraps
                 }
-                state => self.refund(&given, state, now),
+                state => self.refund(&refunded, state, now),
             }
         }
     }

@@ -155,7 +155,7 @@ impl<const WHAT: u8> CounterStore for Steps<WHAT> {
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         if WHAT == REFUNDS_IN_PARTS {
             let part = |cost: fn(u64) -> u64| -> Vec<Refund<'_>> {
-                refunds.iter().map(|given| Refund { cost: cost(given.cost), ..*given }).collect()
+                refunds.iter().map(|refund| Refund { cost: cost(refund.cost), ..*refund }).collect()
             };
             self.meters.refund(now, &part(|cost| cost / 2)).await?;
             yield_now().await;

@@ -109,8 +109,8 @@ flaws! {
         fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
             here()
         }
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
-            refund(&given.meter, state, given.cost, given.receipt, Timestamp::EPOCH);
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
+            refund(&refunded.meter, state, refunded.cost, refunded.receipt, Timestamp::EPOCH);
         }
     }
     RefundsCurrent "refunds-the-current-window": "a refund takes units from the current window",
@@ -119,12 +119,12 @@ flaws! {
         fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
             here()
         }
-        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+        fn refund(&self, refunded: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             let receipt = match state {
                 Some(State::Window(window)) => Receipt::at(window.at),
-                _ => given.receipt,
+                _ => refunded.receipt,
             };
-            refund(&given.meter, state, given.cost, receipt, now);
+            refund(&refunded.meter, state, refunded.cost, receipt, now);
         }
     }
     ToSlower "slower-for-all-units": "under a slower limit the units of a faster one drain at its rate, too",

@@ -251,28 +251,28 @@ impl<F: Flaw> TableStore<F> {
         self.flaw.goes_on(Call::Refund, place, known, refunds[place].cost)
     }
 
-    fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
-        let name = self.flaw.name_in(Call::Refund, &given.id);
-        let write = write_of(table, &name, &state, (place, given.cost, given.meter), now);
+    fn put_refund(&self, table: &mut Table, place: usize, refund: &Refund<'_>, now: Timestamp, state: State) {
+        let name = self.flaw.name_in(Call::Refund, &refund.id);
+        let write = write_of(table, &name, &state, (place, refund.cost, refund.meter), now);
         self.put(table, name, state, &write);
     }
 
-    fn read_refund(&self, table: &Table, given: &Refund<'_>, now: Timestamp) -> Option<State> {
-        table.read(&self.flaw.name_in(Call::Refund, &given.id), now)
+    fn read_refund(&self, table: &Table, refund: &Refund<'_>, now: Timestamp) -> Option<State> {
+        table.read(&self.flaw.name_in(Call::Refund, &refund.id), now)
     }
 
     /// Refunds units. Returns `false` if other calls come between reading and writing.
     fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) -> bool {
         let mut table = self.table();
-        let torn = |given| self.flaw.torn_refund_of(given, &self.read_refund(&table, given, now), now);
+        let torn = |refund| self.flaw.torn_refund_of(refund, &self.read_refund(&table, refund, now), now);
         if self.flaw.torn_refunds(refunds) || refunds.iter().any(torn) {
             return false;
         }
-        for (place, given) in refunds.iter().enumerate() {
-            let mut state = self.read_refund(&table, given, now);
+        for (place, refund) in refunds.iter().enumerate() {
+            let mut state = self.read_refund(&table, refund, now);
             let goes_on = self.give(place, refunds, now, &mut state);
             if let Some(state) = state {
-                self.put_refund(&mut table, place, given, now, state);
+                self.put_refund(&mut table, place, refund, now, state);
             }
             if !goes_on {
                 break;
@@ -298,13 +298,13 @@ impl<F: Flaw> TableStore<F> {
     }
 
     async fn refund_torn(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        let read = |given| self.read_refund(&self.table(), given, now);
+        let read = |refund| self.read_refund(&self.table(), refund, now);
         let states: Vec<_> = refunds.iter().map(read).collect();
         yield_now().await;
-        for (place, (given, mut state)) in refunds.iter().zip(states).enumerate() {
+        for (place, (refund, mut state)) in refunds.iter().zip(states).enumerate() {
             self.give(place, refunds, now, &mut state);
             if let Some(state) = state {
-                self.put_refund(&mut self.table(), place, given, now, state);
+                self.put_refund(&mut self.table(), place, refund, now, state);
             }
         }
     }

@@ -69,7 +69,7 @@ impl File {
 
     fn cli(&self, url: &str, namespace: &str, arguments: &[&str]) -> Cli {
         let path = self.path();
-        let own = [
+        let options = [
             "--store",
             url,
             "--namespace",
@@ -79,7 +79,7 @@ impl File {
             "--provided-key",
             "tenant",
         ];
-        Cli::new(&[&own[..], arguments].concat())
+        Cli::new(&[&options[..], arguments].concat())
     }
 }
 

@@ -51,24 +51,24 @@ fn keys(list: &Value) -> Vec<String> {
 }
 
 async fn lists(url: &str, store: Store) {
-    let (own, other) = (namespace("list"), namespace("list other"));
+    let (here, other) = (namespace("list"), namespace("list other"));
     let charge = async |namespace: &str, limits: &str, key: &[u8], units: u64| {
         let limits: Limits = limits.parse().unwrap();
         let limiter = RateLimiter::new(store.clone(), limits).with_namespace(namespace);
         limiter.charge(Request::new(key).cost(units)).await.unwrap();
     };
     let limits = "100/30d fixed; 10/d log";
-    let cli = Cli::on(url, &own, limits);
+    let cli = Cli::on(url, &here, limits);
     let nothing = cli.run(&["list", "--scan", ALL]);
     assert!(nothing.stdout.contains("No key has used anything under these limits; check"), "{nothing:?}");
 
-    charge(&own, limits, b"half", 5).await; // 5 of 10 in the log
-    charge(&own, limits, b"full", 10).await;
-    charge(&own, limits, b"little", 1).await;
-    charge(&own, "100/30d fixed", b"window only \x1b[2J", 97).await;
-    charge(&own, "7/min", b"another limit", 7).await;
+    charge(&here, limits, b"half", 5).await; // 5 of 10 in the log
+    charge(&here, limits, b"full", 10).await;
+    charge(&here, limits, b"little", 1).await;
+    charge(&here, "100/30d fixed", b"window only \x1b[2J", 97).await;
+    charge(&here, "7/min", b"another limit", 7).await;
     charge(&other, limits, b"another namespace", 10).await;
-    charge(&own, limits, &[b'x'; 300], 10).await;
+    charge(&here, limits, &[b'x'; 300], 10).await;
 
     let list = cli.run(&["list", "--scan", ALL, "--json"]).only_json();
     assert_eq!(keys(&list), ["full", "window only \\x1b[2J", "half", "little"]);
@@ -94,8 +94,8 @@ async fn lists(url: &str, store: Store) {
     assert!(!top.contains('\x1b'));
 
     // A period of the calendar has a window of its own.
-    charge(&own, "9/month", b"monthly", 4).await;
-    let monthly = Cli::on(url, &own, "9/month");
+    charge(&here, "9/month", b"monthly", 4).await;
+    let monthly = Cli::on(url, &here, "9/month");
     let list = monthly.run(&["list", "--scan", ALL, "--json"]).only_json();
     assert_eq!((keys(&list), &list["keys"][0]["limits"][0]["used"]), (vec!["monthly".to_owned()], &json!(4)));
 

@@ -48,7 +48,7 @@ fn counts(status: &Value) -> Vec<(u64, u64)> {
 
 /// The limits of another program: the operator learns under which ones the client is counted.
 async fn limits_that_nobody_uses(url: &str) {
-    let [own, other] = ["used", "used elsewhere"].map(namespace);
+    let [here, other] = ["used", "used elsewhere"].map(namespace);
     let store = ratelimit_stores_of(url).await;
     let charge = async |namespace: &str, limits: &str, key: &str| {
         let limits: Limits = limits.parse().unwrap();
@@ -56,14 +56,14 @@ async fn limits_that_nobody_uses(url: &str) {
         limiter.charge(Request::new(key).cost(9)).await.unwrap();
     };
     let key = &namespace("client");
-    charge(&own, "3/h; 9/d log", key).await;
+    charge(&here, "3/h; 9/d log", key).await;
     charge(&other, "5/h burst 5", key).await;
     charge(&other, "7/h fixed", &format!("{key} of another client")).await;
     let listed = |found: &[(&str, &str)]| {
         let one = |(namespace, scope): &(&str, &str)| json!({"namespace": namespace, "scope": scope, "synced": false});
         found.iter().map(one).collect::<Vec<_>>()
     };
-    let cli = Cli::on(url, &own, "4/min fixed");
+    let cli = Cli::on(url, &here, "4/min fixed");
     let (text, found) = (cli.run(&["peek", key]).stdout, cli.run(&["peek", key, "--json"]).only_json());
     assert_eq!(counts(&found), [(0, 4)]);
     assert!(text.contains("Nobody has used these limits") && !text.contains("another client"), "{text}");
@@ -71,11 +71,11 @@ async fn limits_that_nobody_uses(url: &str) {
     assert_eq!(nobody["elsewhere"]["meters"], json!([]));
     if url.starts_with("memcached") {
         assert!(text.contains("A Memcached server has no command that lists"), "{text}");
-        assert!(text.contains(&format!("the namespace, \"{own}\",")), "{text}");
+        assert!(text.contains(&format!("the namespace, \"{here}\",")), "{text}");
         assert_eq!(found["elsewhere"], json!({"meters": [], "complete": false}));
         return;
     }
-    let all = [(&*own, "log:1d"), (&*own, "sliding:1h"), (&*other, "bucket:1h")];
+    let all = [(&*here, "log:1d"), (&*here, "sliding:1h"), (&*other, "bucket:1h")];
     let mut expected = listed(&all);
     expected.sort_by_key(|place| place.to_string());
     let mut meters = found["elsewhere"]["meters"].as_array().unwrap().clone();
@@ -89,7 +89,7 @@ async fn limits_that_nobody_uses(url: &str) {
     let nobody = cli.run(&["peek", "nobody else's key"]).stdout;
     assert!(nobody.contains("The store has no other count of this key."), "{nobody}");
     // Not if they are used.
-    let used = Cli::on(url, &own, "3/h; 8/d log");
+    let used = Cli::on(url, &here, "3/h; 8/d log");
     assert!(used.run(&["peek", key, "--json"]).only_json()["elsewhere"].is_null());
     assert!(!used.run(&["peek", key]).stdout.contains("Nobody"));
 }

@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 async fn buckets_and_logs_are_seen_and_windows_are_said_to_be_of_synced() {
     let server = Testbed::from_env().redis().await.unwrap();
     let shared = RedisStore::connect(&server.patient_url()).await.unwrap();
-    let own = namespace("synced");
+    let namespace = namespace("synced");
     let limits = "100/h; 10/d log; 50/h bucket";
     let limiter =
-        RateLimiter::new(Synced::new(shared), limits.parse::<Limits>().unwrap()).with_namespace(&own);
+        RateLimiter::new(Synced::new(shared), limits.parse::<Limits>().unwrap()).with_namespace(&namespace);
     let sync = async || limiter.store().sync(SystemClock::new().now()).await.unwrap();
     limiter.charge(Request::new("a").cost(3)).await.unwrap();
     sync().await;
 
-    let cli = Cli::on(&server.patient_url(), &own, limits);
+    let cli = Cli::on(&server.patient_url(), &namespace, limits);
     let used = |row: &Value| row["used"].as_u64().unwrap();
     let peek = || {
         let peeked = cli.run(&["peek", "a", "--json"]).only_json();

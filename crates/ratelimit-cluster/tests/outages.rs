@@ -128,15 +128,15 @@ fn saturate(node: &Node, limits: &[Limit], seconds: std::ops::Range<u64>) -> Vec
 
 #[test]
 fn after_a_long_outage_a_bucket_admits_at_its_rate_and_no_more() {
-    let own = [limit("100/min burst 100")];
+    let limits = [limit("100/min burst 100")];
     for how in [REQUESTS_LOST, ANSWERS_LOST] {
         for ready in [false, true] {
             let node = Synced::new(Arc::new(Frozen::default()));
-            let mut admitted = if ready { saturate(&node, &own, 0..5) } else { vec![0; 5] };
+            let mut admitted = if ready { saturate(&node, &limits, 0..5) } else { vec![0; 5] };
             node.inner().set(how);
-            admitted.extend(saturate(&node, &own, 5..605));
+            admitted.extend(saturate(&node, &limits, 5..605));
             node.inner().set(0);
-            admitted.extend(saturate(&node, &own, 605..1_205));
+            admitted.extend(saturate(&node, &limits, 605..1_205));
             for first in 0..admitted.len() {
                 let mut sum = 0;
                 for (passed, units) in (0..).zip(&admitted[first..]) {
@@ -149,27 +149,27 @@ fn after_a_long_outage_a_bucket_admits_at_its_rate_and_no_more() {
             let least = if how == REQUESTS_LOST { 990 } else { 890 };
             assert!(later >= least, "{later} units in ten minutes, {how}, {ready}");
             // Once it has been idle for as long as its burst takes, nothing is left of the outage.
-            let idle = saturate(&node, &own, 1_400..1_401);
+            let idle = saturate(&node, &limits, 1_400..1_401);
             assert_eq!(idle, [100], "{how}, {ready}");
-            assert_eq!(saturate(&node, &own, 1_460..1_461), [100], "{how}, {ready}");
+            assert_eq!(saturate(&node, &limits, 1_460..1_461), [100], "{how}, {ready}");
         }
     }
 }
 
 #[test]
 fn partial_idleness_reduces_what_a_bucket_is_unsure_of() {
-    let own = limit("60/min burst 60");
+    let limit = limit("60/min burst 60");
     let node = Synced::new(Arc::new(Frozen::default()));
-    assert!(claim(&node, &own, 40, START));
+    assert!(claim(&node, &limit, 40, START));
     node.inner().set(REQUESTS_LOST);
     assert!(block_on(node.sync(START)).is_err());
     node.inner().set(0);
     // A unit each ten seconds: at each of them the store was empty, and the 40 drain meanwhile.
     for tenth in 1..4 {
-        assert!(claim(&node, &own, 1, at(10 * tenth)));
+        assert!(claim(&node, &limit, 1, at(10 * tenth)));
         block_on(node.sync(at(10 * tenth))).unwrap();
     }
-    assert!(!claim(&node, &own, 48, at(30)) && claim(&node, &own, 47, at(30)));
+    assert!(!claim(&node, &limit, 48, at(30)) && claim(&node, &limit, 47, at(30)));
 }
 
 /// Units of one rate are unsure, more of them could not be sent, and others of another rate are unsure, too.
@@ -195,22 +195,22 @@ fn unsure_units_do_not_drain_before_pending_ones_are_sent() {
 
 #[test]
 fn resets_are_made_however_a_synchronization_ends() {
-    let own = limit("20/min burst 20");
+    let limit = limit("20/min burst 20");
     for how in [REQUESTS_LOST, ANSWERS_LOST, REFUSING, DROPPED] {
         let node = Synced::new(Arc::new(Frozen::default()));
-        assert!(claim(&node, &own, 15, START));
+        assert!(claim(&node, &limit, 15, START));
         block_on(node.sync(START)).unwrap();
-        let claims = [one(&own, 0)];
+        let claims = [one(&limit, 0)];
         node.reset_now(Claims::new(START, Mode::Charge, &claims).unwrap());
         node.inner().set(how);
         assert!(node.sync(START).now_or_never().is_none_or(|done| done.is_err()));
         node.inner().set(0);
-        assert!(claim(&node, &own, 4, START));
+        assert!(claim(&node, &limit, 4, START));
         block_on(node.sync(START)).unwrap();
-        assert_eq!((left(&node, &own, START), left(&node.inner().store, &own, START)), (16, 16), "{how}");
-        assert!(claim(&node, &own, 1, START));
+        assert_eq!((left(&node, &limit, START), left(&node.inner().store, &limit, START)), (16, 16), "{how}");
+        assert!(claim(&node, &limit, 1, START));
         block_on(node.sync(START)).unwrap();
-        assert_eq!(left(&node.inner().store, &own, START), 15, "{how}: the reset is made once");
+        assert_eq!(left(&node.inner().store, &limit, START), 15, "{how}: the reset is made once");
     }
 }
 
@@ -221,26 +221,26 @@ fn a_reset_that_did_not_reach_the_store_is_made_by_the_next_synchronization() {
         let limits = [text.to_string(), format!("{text} name other")].map(|text| limit(&text));
         for how in [REQUESTS_LOST, ANSWERS_LOST, REFUSING, DROPPED] {
             let node = Synced::new(Arc::new(Frozen::default()));
-            for own in &limits {
-                assert!(claim(&node, own, 15, START));
+            for limit in &limits {
+                assert!(claim(&node, limit, 15, START));
                 block_on(node.sync(START)).unwrap();
-                assert!(claim(&node, own, 2, START));
+                assert!(claim(&node, limit, 2, START));
             }
             let claims = [one(&limits[0], 0), one(&limits[1], 0)];
             let claims = Claims::new(START, Mode::Charge, &claims).unwrap();
             node.inner().set(how);
             assert!(node.reset(claims).now_or_never().is_none_or(|done| done.is_err()));
             node.inner().set(0);
-            for own in &limits {
-                assert!(claim(&node, own, 4, START), "{text}, {how}");
+            for limit in &limits {
+                assert!(claim(&node, limit, 4, START), "{text}, {how}");
             }
             for nth in 1..3 {
                 block_on(node.sync(START)).unwrap();
                 let other = Synced::new(node.inner().clone());
-                for own in &limits {
-                    assert!(claim(&other, own, 1, START));
+                for limit in &limits {
+                    assert!(claim(&other, limit, 1, START));
                     block_on(other.sync(START)).unwrap();
-                    let lefts = (left(&node, own, START), left(&other, own, START));
+                    let lefts = (left(&node, limit, START), left(&other, limit, START));
                     assert_eq!(lefts, (16, 16 - nth), "{text}, {how}: and it is made once");
                 }
             }
@@ -251,17 +251,17 @@ fn a_reset_that_did_not_reach_the_store_is_made_by_the_next_synchronization() {
 /// The caller has the error. Otherwise the key would not be sent any more.
 #[test]
 fn a_reset_that_is_denied_is_not_repeated() {
-    let own = limit("20/min burst 20");
+    let limit = limit("20/min burst 20");
     let node = Synced::new(Arc::new(Frozen::default()));
-    assert!(claim(&node, &own, 15, START));
+    assert!(claim(&node, &limit, 15, START));
     block_on(node.sync(START)).unwrap();
-    let claims = [one(&own, 0)];
+    let claims = [one(&limit, 0)];
     node.inner().set(DENIED);
     block_on(node.reset(Claims::new(START, Mode::Charge, &claims).unwrap())).unwrap_err();
     node.inner().set(0);
-    assert!(claim(&node, &own, 4, START));
+    assert!(claim(&node, &limit, 4, START));
     block_on(node.sync(START)).unwrap();
-    assert_eq!((left(&node, &own, START), left(&node.inner().store, &own, START)), (1, 1));
+    assert_eq!((left(&node, &limit, START), left(&node.inner().store, &limit, START)), (1, 1));
 }
 
 fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {

@@ -381,10 +381,10 @@ fn after_a_reset_a_clock_stepping_back_finds_no_earlier_charges() {
 #[test]
 fn a_single_node_never_exceeds_the_limit_or_its_number_of_keys() {
     let (_, [node]) = fleet();
-    let own = limit("20/min");
+    let limit = limit("20/min");
     let mut admitted = 0;
     for nth in 0..60 {
-        admitted += u64::from(claim(&node, &own, 1, START).0);
+        admitted += u64::from(claim(&node, &limit, 1, START).0);
         if nth % 7 == 0 {
             sync(&node, START);
         }
@@ -393,7 +393,7 @@ fn a_single_node_never_exceeds_the_limit_or_its_number_of_keys() {
     assert_eq!(node.promises().decisions, Decisions::Eventual);
     assert!(format!("{node:?}").contains("MemoryStore"));
     let tight = Synced::with_config(MemoryStore::new(), SyncConfig::default().max_keys(0));
-    let error = try_claim(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
+    let error = try_claim(&tight, START, Mode::Charge, &one(&limit, 1)).unwrap_err();
     assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
 }
 
@@ -405,19 +405,19 @@ fn left_in_store(shared: &Failing, limit: &Limit, now: Timestamp) -> u64 {
 #[test]
 fn after_a_sync_no_plan_admits_more_than_the_shared_store() {
     let plans = ["60/min burst 10 name plan", "3000/min burst 100 name plan", "6/min burst 30 name plan"];
-    for (before, own) in (0..3).flat_map(|before| [0, 1, 2].map(|own| (before, own))) {
-        let (before, own) = (limit(plans[before]), limit(plans[own]));
+    for (before, plan) in (0..3).flat_map(|before| [0, 1, 2].map(|plan| (before, plan))) {
+        let (before, plan) = (limit(plans[before]), limit(plans[plan]));
         let (shared, [first, second]) = fleet();
         claim(&first, &before, before.burst(), START);
         sync(&first, START);
-        claim(&second, &own, 1, START); // it cannot know
+        claim(&second, &plan, 1, START); // it cannot know
         sync(&second, START);
         for tenth in 0..4_000 {
             let now = START + Duration::from_millis(100 * tenth);
-            let (here, there) = (left(&second, &own, now), left_in_store(&shared, &own, now));
-            assert!(here <= there, "{own:?} after {before:?}, {tenth}: {here}, {there}");
+            let (here, there) = (left(&second, &plan, now), left_in_store(&shared, &plan, now));
+            assert!(here <= there, "{plan:?} after {before:?}, {tenth}: {here}, {there}");
         }
-        assert_eq!(left(&second, &own, after(400)), own.burst());
+        assert_eq!(left(&second, &plan, after(400)), plan.burst());
     }
 }
 

@@ -283,7 +283,7 @@ impl CounterStore for Noted {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let parts = refunds.iter().map(|given| Part::new(given.id, given.cost, given.meter)).collect();
+        let parts = refunds.iter().map(|refund| Part::new(refund.id, refund.cost, refund.meter)).collect();
         let begun = self.begin(now, "give back", parts);
         let ended = self.store.refund(now, refunds).await;
         begun.end(done(&ended));

@@ -44,13 +44,13 @@ impl Model {
     /// Gives units back. Returns whether a meter is as good as new after it, so that a store may have forgotten it.
     pub(crate) fn refund(&mut self, now: Timestamp, refunds: &[Refund<'_>]) -> bool {
         let mut as_new = false;
-        for given in refunds {
-            let name = given.id.to_bytes();
+        for refunded in refunds {
+            let name = refunded.id.to_bytes();
             let (mut state, former) =
                 self.meters.remove(&name).map(|kept| (kept.state, kept.forget_at)).unzip();
-            refund(&given.meter, &mut state, given.cost, given.receipt, now);
+            refund(&refunded.meter, &mut state, refunded.cost, refunded.receipt, now);
             if let Some(state) = state {
-                let forget_at = forget_at(&given.meter, &state, former);
+                let forget_at = forget_at(&refunded.meter, &state, former);
                 as_new |= forget_at <= now;
                 self.meters.insert(name, Kept { state, forget_at });
             }
@@ -79,9 +79,9 @@ impl Model {
 /// The instant from which on a state that was written by this meter equals a new one, for other meters as well: the units of a
 /// log count for longer under a longer lease.
 fn forget_at(meter: &Meter, state: &State, former: Option<Timestamp>) -> Timestamp {
-    let own = meter.forget_at(state);
+    let forgotten_at = meter.forget_at(state);
     match (state, former) {
-        (State::Log(log), Some(former)) if !log.units.is_empty() => own.max(former),
-        _ => own,
+        (State::Log(log), Some(former)) if !log.units.is_empty() => forgotten_at.max(former),
+        _ => forgotten_at,
     }
 }

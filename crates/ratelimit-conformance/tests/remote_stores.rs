@@ -316,7 +316,7 @@ impl CounterStore for Wire {
             }
             ended => ended?,
         }
-        if refunds.iter().any(|given| !matches!(given.meter, Meter::Window(_))) {
+        if refunds.iter().any(|refund| !matches!(refund.meter, Meter::Window(_))) {
             self.further(Call::Refund).await?;
         }
         self.meters.refund(now, refunds).await

@@ -42,7 +42,7 @@ impl Wanted {
     /// The same, but this field, such as [`Field::Ip`], has only this name or, with `None`, one of the usual names.
     #[must_use]
     pub fn with_name(mut self, field: Field, name: Option<&str>) -> Self {
-        self.named.retain(|(own, _)| *own != field);
+        self.named.retain(|(known, _)| *known != field);
         self.named.extend(name.map(|name| (field, name.into())));
         self
     }
@@ -64,7 +64,7 @@ impl Wanted {
     }
 
     fn place(&mut self, field: Field) -> usize {
-        let known = self.fields.iter().skip(1).position(|own| *own == field);
+        let known = self.fields.iter().skip(1).position(|wanted| *wanted == field);
         known.map(|at| at + 1).unwrap_or_else(|| {
             self.fields.push(field);
             self.fields.len() - 1
@@ -86,7 +86,7 @@ impl Wanted {
     pub(crate) fn only_name<'w>(&'w self, field: &'w Field) -> Option<&'w str> {
         match field {
             Field::Named(name) => Some(name),
-            _ => self.named.iter().find(|(own, _)| own == field).map(|(_, name)| &**name),
+            _ => self.named.iter().find(|(known, _)| known == field).map(|(_, name)| &**name),
         }
     }
 

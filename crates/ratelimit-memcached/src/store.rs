@@ -167,17 +167,18 @@ impl CounterStore for MemcachedStore {
         let deadline = self.space.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
         let (mut deductions, mut entries) = (Vec::new(), Vec::new());
-        for given in refunds.map(|given| OwnedRefund::new(given, |id| self.space.location(id))) {
-            match &given.claim.meter {
-                Meter::Window(window) => deductions.push(window::refund(&given.claim, window, given.receipt)),
-                Meter::Bucket(_) | Meter::Log(_) => entries.push(GivenAt { refund: given, now }),
+        for owned in refunds.map(|refund| OwnedRefund::new(refund, |id| self.space.location(id))) {
+            match &owned.claim.meter {
+                Meter::Window(window) => deductions.push(window::refund(&owned.claim, window, owned.receipt)),
+                Meter::Bucket(_) | Meter::Log(_) => entries.push(GivenAt { refund: owned, now }),
             }
         }
         let space = &self.space;
         let windows = (!deductions.is_empty()).then(|| refund::take_everywhere(space, deductions, deadline));
-        let others = refund::by_server(entries).into_iter().map(|given| async move {
-            let _locks = space.locks(given.iter().map(|given| &given.refund.claim), deadline).await?;
-            refund::refund(space, given, deadline).await
+        let others = refund::by_server(entries).into_iter().map(|of_server| async move {
+            let _locks =
+                space.locks(of_server.iter().map(|returned| &returned.refund.claim), deadline).await?;
+            refund::refund(space, of_server, deadline).await
         });
         let (windows, others) = join(OptionFuture::from(windows), join_all(others)).await;
         all_of(windows.into_iter().chain(others))

@@ -109,13 +109,13 @@ async fn a_previous_window_is_not_forgotten_under_contention() {
     for (nth, (text, at)) in
         [("100/min", 75), ("100/min precision 20s", 65)].into_iter().cycle().take(20).enumerate()
     {
-        let own = limits(&[&format!("{text} name n{nth}")]);
-        let early = limiter(&stores[0], &own, START + Duration::from_secs(10));
+        let limits = limits(&[&format!("{text} name n{nth}")]);
+        let early = limiter(&stores[0], &limits, START + Duration::from_secs(10));
         assert!(early.check(Request::new("k").cost(60)).await.unwrap().allowed());
         let now = START + Duration::from_secs(at);
-        let [admitted, ..] = storm(&stores, &own, now, 64, 3).await;
+        let [admitted, ..] = storm(&stores, &limits, now, 64, 3).await;
         assert!(admitted <= 55, "{text}: {admitted} of 55");
-        assert_eq!(admitted + drain(&limiter(&stores[1], &own, now)).await, 55, "{text}");
+        assert_eq!(admitted + drain(&limiter(&stores[1], &limits, now)).await, 55, "{text}");
     }
 }
 
@@ -124,12 +124,12 @@ async fn a_previous_window_is_not_forgotten_under_contention() {
 async fn refusals_under_load_do_not_block_units_that_become_free() {
     let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
-    let own = limits(&["20/min"]);
-    assert_eq!(drain(&limiter(&stores[0], &own, START)).await, 20);
+    let limits = limits(&["20/min"]);
+    assert_eq!(drain(&limiter(&stores[0], &limits, START)).await, 20);
     let mut admitted = 0;
     for step in 0..=60 {
         let now = START + Duration::from_secs(60 + step);
-        admitted += storm(&stores, &own, now, 64, 2).await[0];
+        admitted += storm(&stores, &limits, now, 64, 2).await[0];
     }
     println!("{admitted} of 20 were admitted while 64 tasks asked");
     assert!((15..=20).contains(&admitted), "{admitted} of 20");
@@ -181,16 +181,16 @@ async fn a_reset_among_claims_admits_at_most_one_more_limit() {
     let pairs = pairs(&server).await;
     for nth in 0..30 {
         let stores = &pairs[nth % pairs.len()];
-        let own = limits(&[&format!("20/h name n{nth}")]);
-        let (other, watch) = (limiter(&stores[0], &own, START), limiter(&stores[1], &own, START));
+        let limits = limits(&[&format!("20/h name n{nth}")]);
+        let (other, watch) = (limiter(&stores[0], &limits, START), limiter(&stores[1], &limits, START));
         let reset = tokio::spawn(async move {
             // When it is full, many have reserved units and are about to take them back.
             while watch.peek("k").await.unwrap().remaining() > 0 {}
             other.reset("k").await.unwrap();
         });
-        let [admitted, ..] = storm(stores, &own, START, 128, 1).await;
+        let [admitted, ..] = storm(stores, &limits, START, 128, 1).await;
         reset.await.unwrap();
-        let all = admitted + drain(&limiter(&stores[0], &own, START)).await;
+        let all = admitted + drain(&limiter(&stores[0], &limits, START)).await;
         assert!((20..=40).contains(&all), "{all} by a limit of 20 with one reset");
     }
 }
@@ -204,14 +204,14 @@ async fn a_reset_of_several_segments_makes_the_limit_available_once() {
     for nth in 0..60 {
         let stores = &pairs[nth % pairs.len()];
         let window = ["10/min", "10/min precision 15s"][nth % 2];
-        let own = limits(&[&format!("{window} name n{nth}")]);
+        let limits = limits(&[&format!("{window} name n{nth}")]);
         let all = Request::new("k").cost(10);
-        assert!(limiter(&stores[0], &own, START).check(all.clone()).await.unwrap().allowed());
+        assert!(limiter(&stores[0], &limits, START).check(all.clone()).await.unwrap().allowed());
         let now = START + Duration::from_secs(if nth % 2 == 0 { 60 } else { 50 });
-        let one = limiter(&stores[0], &own, now);
+        let one = limiter(&stores[0], &limits, now);
         assert_eq!(one.peek("k").await.unwrap().remaining(), 0, "{window}");
         let tasks = (0..8).map(|task| {
-            let limiter = limiter(&stores[task % 2], &own, now);
+            let limiter = limiter(&stores[task % 2], &limits, now);
             tokio::spawn(async move {
                 let mut admitted = 0;
                 for _ in 0..20 {
@@ -246,8 +246,8 @@ async fn dropped_futures_leave_nothing_reserved() {
 /// Calls of earlier rounds may still be running: each round has its own limits.
 async fn nothing_is_left_reserved(store: &MemcachedStore, nth: usize) {
     let window = format!("100/h name n{nth}");
-    let own = limits(&[&window, &format!("10/h burst 10 name n{nth}")]);
-    let limiter = limiter(store, &own, START);
+    let both = limits(&[&window, &format!("10/h burst 10 name n{nth}")]);
+    let limiter = limiter(store, &both, START);
     for _ in 0..10 {
         assert!(limiter.check("k").await.unwrap().allowed());
     }

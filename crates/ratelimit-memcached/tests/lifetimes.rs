@@ -166,13 +166,13 @@ async fn counters_of_short_windows_live_as_long_as_they_count() {
     let mut ends: Vec<(Timestamp, String)> = Vec::new();
     for nth in 0..30_u64 {
         let period = [100, 300, 900, 1_000, 1_700][usize::try_from(nth % 5).unwrap()];
-        let own = limits(&[&format!("3 per {period}ms name n{nth}")]);
-        let limiter = RateLimiter::new(store.clone(), own.clone()).with_clock(ManualClock::at(now()));
+        let limits = limits(&[&format!("3 per {period}ms name n{nth}")]);
+        let limiter = RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(now()));
         assert!(limiter.check(Request::new("k").cost(3)).await.unwrap().allowed());
         let index = limiter.clock().now().as_nanos() / (period * 1_000_000);
         // Both windows, plus a second for callers whose clock is behind.
         let end = Timestamp::from_nanos((index + 2) * period * 1_000_000) + Duration::from_secs(1);
-        ends.push((end, format!("rl!!{}!k!{index}", own[0].scope())));
+        ends.push((end, format!("rl!!{}!k!{index}", limits[0].scope())));
         tokio::time::sleep(Duration::from_millis(110)).await;
     }
     ends.sort();

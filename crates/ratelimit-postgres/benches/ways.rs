@@ -32,11 +32,11 @@ async fn main() -> Result<(), Error> {
     let bouncer = testbed.pgbouncer(&server, PgBouncer::default()).await?;
     let tcp = format!("postgres://postgres@{}/postgres", server.address());
     let mut ways = vec![
-        own("TCP", &tcp).await?,
-        own("Unix socket", server.url()).await?,
+        own_connections("TCP", &tcp).await?,
+        own_connections("Unix socket", server.url()).await?,
         pool("own pool", &tcp).await?,
         pool("own pool, Unix socket", server.url()).await?,
-        own("PgBouncer", bouncer.url()).await?,
+        own_connections("PgBouncer", bouncer.url()).await?,
         pool("own pool, PgBouncer", bouncer.url()).await?,
     ];
     let encrypted: Option<Server> = if cfg!(feature = "tls") {
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Error> {
         None
     };
     if let Some(server) = &encrypted {
-        ways.insert(2, own("TLS", server.url()).await?);
+        ways.insert(2, own_connections("TLS", server.url()).await?);
     }
     for round in 0..=ROUNDS {
         for way in &mut ways {
@@ -67,7 +67,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-async fn own(name: &'static str, url: &str) -> Result<Way, Error> {
+async fn own_connections(name: &'static str, url: &str) -> Result<Way, Error> {
     let store = PostgresStore::connect_with(PostgresConfig::from_url(url)?.timeout(TIMEOUT)).await?;
     way(name, store).await
 }

@@ -344,8 +344,8 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     };
     assert!(kept("47 hours").await && !kept("3 days").await);
     for (meter, receipt) in [(minute, receipts[1]), (day, receipts[0])] {
-        let given = ratelimit_core::store::Refund { id, cost: 1, meter, receipt };
-        store.refund(NOW, &[given]).await.unwrap();
+        let refund = ratelimit_core::store::Refund { id, cost: 1, meter, receipt };
+        store.refund(NOW, &[refund]).await.unwrap();
     }
     assert!(kept("23 hours").await);
     // One unit of the day limit and four of the minute limit are left.

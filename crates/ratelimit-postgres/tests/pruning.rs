@@ -141,10 +141,10 @@ async fn meters_are_kept_as_long_as_they_count_plus_the_slack() {
         }
         let last = charge(&store, &limit, Together::Alone, Mode::Force).await;
         let before = last[0].reset_at.since(NOW).as_millis();
-        let given =
+        let refund =
             Refund { id: id(&limit, b"0"), cost: 1, meter: limit.meter_for(b"0"), receipt: last[0].receipt };
-        store.refund(NOW, &[given]).await.unwrap();
-        let claim = [Claim { id: given.id, cost: 0, meter: given.meter }];
+        store.refund(NOW, &[refund]).await.unwrap();
+        let claim = [Claim { id: refund.id, cost: 0, meter: refund.meter }];
         let peeked = store.claim(Claims::new(NOW, Mode::Peek, &claim).unwrap()).await.unwrap();
         let counts = peeked.verdicts[0].reset_at.since(NOW).as_millis();
         let left = least_left(&mut connection, &schema).await;
@@ -216,8 +216,8 @@ async fn a_step_that_begins_anew_is_kept_until_its_end() {
     let receipt = charge(NOW, 1).await;
     charge(later, 99).await;
     let before = least_left(&mut connection, &schema).await;
-    let given = Refund { id: id(&limit, b"k"), cost: 1, meter: limit.meter_for(b"k"), receipt };
-    store.refund(later, &[given]).await.unwrap();
+    let refund = Refund { id: id(&limit, b"k"), cost: 1, meter: limit.meter_for(b"k"), receipt };
+    store.refund(later, &[refund]).await.unwrap();
     let after = least_left(&mut connection, &schema).await;
     assert!(before < 3_600_000 && after > 3_600_000 && after <= before + 1_800_001, "{before}, {after}");
 }

@@ -42,11 +42,11 @@ pub(crate) fn describe(path: &Path) -> Result<String, ConfigError> {
 
 fn limits(text: &mut String, rules: &Rules, policy: &str) {
     let config = &rules.config;
-    let own = config.limits(policy, None);
+    let default_limits = config.limits(policy, None);
     let of_plans =
         config.plans().map(|plan| (format!("  with plan {plan}: "), config.limits(policy, Some(plan))));
-    let of_plans = of_plans.filter(|(_, limits)| *limits != own);
-    for (what, limits) in std::iter::once(("  limits: ".to_owned(), own)).chain(of_plans) {
+    let of_plans = of_plans.filter(|(_, limits)| *limits != default_limits);
+    for (what, limits) in std::iter::once(("  limits: ".to_owned(), default_limits)).chain(of_plans) {
         let none = || "none, so it does not apply".to_owned();
         let limits = limits.map_or_else(none, |limits| {
             limits.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")

@@ -83,13 +83,13 @@ impl Matched {
         decision: &'d Decision<'_>,
     ) -> Option<(LimitStatus<'d>, &'d str)> {
         let places = self.places.get(descriptor)?;
-        let own = decision.each().filter(|status| places.contains(&status.key_index()));
+        let statuses = decision.each().filter(|status| places.contains(&status.key_index()));
         // Those that refuse come first: for ever, or longest. Then the least remaining decides.
         let rank = |status: &LimitStatus<'_>| {
             let wait = status.retry_after().map_or(u128::MAX, |wait| wait.as_nanos());
             (status.allowed(), std::cmp::Reverse(if status.allowed() { 0 } else { wait }), status.remaining())
         };
-        let status = own.min_by_key(rank)?;
+        let status = statuses.min_by_key(rank)?;
         let first = decision.each().position(|other| other.key_index() == status.key_index())?;
         let name = self.plans.get(status.key_index())?.names().nth(status.index() - first)?;
         Some((status, name))

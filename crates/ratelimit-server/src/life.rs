@@ -64,9 +64,9 @@ impl Server {
         let receipt_key = match &args.receipt_key {
             Some(key) => key.0.clone(),
             None => {
-                let mut own = vec![0; 32];
-                getrandom::fill(&mut own).context("no random numbers")?;
-                own
+                let mut random_key = vec![0; 32];
+                getrandom::fill(&mut random_key).context("no random numbers")?;
+                random_key
             }
         };
         let checks = Arc::new(Checks::new(&args, member.store.clone(), &receipt_key)?);

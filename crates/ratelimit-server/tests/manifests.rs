@@ -49,8 +49,8 @@ fn the_manifests_belong_together() {
             .map(|port| (port["name"].as_str().unwrap().to_owned(), port[number].as_u64().unwrap()))
             .collect()
     };
-    let own = ports(&container["ports"], "containerPort");
-    assert_eq!(own, ports(&service["ports"], "port"));
+    let of_container = ports(&container["ports"], "containerPort");
+    assert_eq!(of_container, ports(&service["ports"], "port"));
     for port in service["ports"].as_array().unwrap() {
         assert_eq!(port["targetPort"], port["name"]);
     }
@@ -131,13 +131,13 @@ fn the_image_has_the_servers_options_and_another_user_than_root() {
     let settings =
         lines.iter().filter(|(instruction, _)| *instruction == "ENV").flat_map(|(_, rest)| rest.split(' '));
     let settings: Vec<(&str, &str)> = settings.map(|setting| setting.split_once('=').unwrap()).collect();
-    let own: Vec<_> = settings.iter().filter(|(name, _)| name.starts_with("RATELIMIT_")).collect();
-    for (name, _) in &own {
+    let of_server: Vec<_> = settings.iter().filter(|(name, _)| name.starts_with("RATELIMIT_")).collect();
+    for (name, _) in &of_server {
         assert!(variables().contains(*name), "{name}");
     }
-    let ports: Vec<&str> = own.iter().filter_map(|(_, value)| value.strip_prefix("0.0.0.0:")).collect();
+    let ports: Vec<&str> = of_server.iter().filter_map(|(_, value)| value.strip_prefix("0.0.0.0:")).collect();
     assert_eq!(ports.join(" "), last("EXPOSE"));
-    let (_, config) = own.iter().find(|(name, _)| *name == "RATELIMIT_CONFIG").unwrap();
+    let (_, config) = of_server.iter().find(|(name, _)| *name == "RATELIMIT_CONFIG").unwrap();
     assert!(text.contains(&format!("COPY examples/server/server.toml {config}\n")));
     let mounted = pod["containers"][0]["volumeMounts"][0]["mountPath"].as_str().unwrap();
     assert_eq!(*config, format!("{mounted}/limits.toml"));

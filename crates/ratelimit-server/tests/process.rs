@@ -161,10 +161,10 @@ fn id_of(line: &str) -> &str {
 async fn what_it_prints_to_try_works() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/server/server.toml");
     let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("limits.toml");
-    std::fs::write(&own, "[[policies]]\nname = \"mine\"\nkey = \"api-key:x-api-key\"\nlimit = \"3/d\"\n")
+    let file = folder.path().join("limits.toml");
+    std::fs::write(&file, "[[policies]]\nname = \"mine\"\nkey = \"api-key:x-api-key\"\nlimit = \"3/d\"\n")
         .unwrap();
-    for options in [&["--config", example][..], &["--config", own.to_str().unwrap()], &["--allow-limits"]] {
+    for options in [&["--config", example][..], &["--config", file.to_str().unwrap()], &["--allow-limits"]] {
         let mut command = command();
         command.args(options).args(["--http", "127.0.0.1:0", "--grpc", "off", "--redis", "off"]);
         let running = Running::start(&mut command);

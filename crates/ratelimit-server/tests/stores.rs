@@ -102,12 +102,12 @@ async fn synced_servers_learn_of_each_other() {
     let body = json!({ "policy": "user", "key": "7" });
     one.http().statuses(40, &body).await;
     // It learns when it merges what it has counted itself.
-    for own in 1..=1_000 {
+    for counted in 1..=1_000 {
         let remaining = other.http().post("/v1/check", &body).await.json()["remaining"].as_u64().unwrap();
-        let without_the_others = 10_000 - own;
+        let without_the_others = 10_000 - counted;
         assert!(
             (without_the_others - 40..=without_the_others).contains(&remaining),
-            "{remaining} after {own}"
+            "{remaining} after {counted}"
         );
         if remaining == without_the_others - 40 {
             return;

@@ -68,16 +68,16 @@ impl Batch {
     pub fn of_claims(slices: &[Claims<'_>]) -> Self {
         let ids = slices.iter().flat_map(|claims| claims.iter().map(|claim| claim.id));
         let names = sorted(ids);
-        let own = |claims: &Claims<'_>| OwnedClaims::new(claims, |id| place(&names, id));
-        let work = Work::Claims(slices.iter().map(own).collect());
+        let owned = |claims: &Claims<'_>| OwnedClaims::new(claims, |id| place(&names, id));
+        let work = Work::Claims(slices.iter().map(owned).collect());
         Self { names, work }
     }
 
     /// A batch of refunds at `now`.
     pub fn of_refunds(now: Timestamp, refunds: &[Refund<'_>]) -> Self {
-        let names = sorted(refunds.iter().map(|given| given.id));
-        let own = |given: &Refund<'_>| OwnedRefund::new(given, |id| place(&names, id));
-        let work = Work::Refunds(now, refunds.iter().map(own).collect());
+        let names = sorted(refunds.iter().map(|refund| refund.id));
+        let owned = |refund: &Refund<'_>| OwnedRefund::new(refund, |id| place(&names, id));
+        let work = Work::Refunds(now, refunds.iter().map(owned).collect());
         Self { names, work }
     }
 
@@ -94,7 +94,7 @@ impl Batch {
         let answers = match &self.work {
             Work::Claims(slices) => slices.iter().map(|slice| meters.claim(slice)).collect(),
             Work::Refunds(now, refunds) => {
-                refunds.iter().for_each(|given| meters.refund(given, *now));
+                refunds.iter().for_each(|refund| meters.refund(refund, *now));
                 Vec::new()
             }
         };
@@ -138,10 +138,10 @@ impl Meters {
         answer
     }
 
-    fn refund(&mut self, given: &OwnedRefund<usize>, now: Timestamp) {
-        let place = given.claim.key;
-        if given.apply(&mut self.states[place], now) {
-            self.changed(place, &given.claim.meter, now);
+    fn refund(&mut self, refund: &OwnedRefund<usize>, now: Timestamp) {
+        let place = refund.claim.key;
+        if refund.apply(&mut self.states[place], now) {
+            self.changed(place, &refund.claim.meter, now);
         }
     }
 

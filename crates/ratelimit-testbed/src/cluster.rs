@@ -286,7 +286,7 @@ impl Service for Node {
         self.0.url(address)
     }
 
-    fn given(&self, url: &str) -> Result<Given, String> {
-        self.0.given(url)
+    fn at_address(&self, url: &str) -> Result<Given, String> {
+        self.0.at_address(url)
     }
 }

@@ -216,12 +216,12 @@ impl<S: CounterStore> Differential<S> {
         claims.iter().for_each(|claim| _ = self.map.remove(&claim.id.to_bytes()));
     }
 
-    async fn refund(&mut self, now: Timestamp, given: Refund<'_>) {
-        let mut state = self.map.get(&given.id.to_bytes()).cloned();
-        if refund(&given.meter, &mut state, given.cost, given.receipt, now) {
-            self.map.insert(given.id.to_bytes(), state.unwrap());
+    async fn refund(&mut self, now: Timestamp, refunded: Refund<'_>) {
+        let mut state = self.map.get(&refunded.id.to_bytes()).cloned();
+        if refund(&refunded.meter, &mut state, refunded.cost, refunded.receipt, now) {
+            self.map.insert(refunded.id.to_bytes(), state.unwrap());
         }
-        self.store.refund(now, &[given]).await.unwrap();
+        self.store.refund(now, &[refunded]).await.unwrap();
     }
 
     /// Runs `seeds` random histories of `steps` steps each; `RATELIMIT_DIFFERENTIAL_SEEDS` overrides `seeds`.
@@ -291,8 +291,8 @@ impl<S: CounterStore> Differential<S> {
                 let which = random.below(self.receipts.len() as u64) as usize;
                 let (row, cost, receipt) = self.receipts.swap_remove(which);
                 let cost = if random.below(3) == 0 { random.below(cost) + 1 } else { cost };
-                let given = Refund { id: rows[row].id(&key), cost, meter: rows[row].meter, receipt };
-                self.refund(Timestamp::from_nanos(now), given).await;
+                let refunded = Refund { id: rows[row].id(&key), cost, meter: rows[row].meter, receipt };
+                self.refund(Timestamp::from_nanos(now), refunded).await;
             }
         }
     }

@@ -28,15 +28,15 @@ pub(crate) async fn take(
 }
 
 async fn at(recipe: &Recipe, service: &dyn Service, url: &str) -> Result<Server, String> {
-    let given = service.given(url)?;
-    let look_up = tokio::net::lookup_host(&given.authority);
+    let server = service.at_address(url)?;
+    let look_up = tokio::net::lookup_host(&server.authority);
     let address = tokio::time::timeout(Duration::from_secs(5), look_up)
         .await
-        .map_err(|_| format!("{} was not resolved within 5 s", given.authority))?
-        .map_err(|error| format!("{}: {error}", given.authority))?
+        .map_err(|_| format!("{} was not resolved within 5 s", server.authority))?
+        .map_err(|error| format!("{}: {error}", server.authority))?
         // A name such as `localhost` has addresses of both families, and servers usually listen on the IPv4 one.
         .min_by_key(|address| address.is_ipv6())
-        .ok_or_else(|| format!("{} has no address", given.authority))?;
-    given.service.ready(address).await.map_err(|reason| format!("{address}: {reason}"))?;
-    Ok(Server::given(recipe.name, url.to_owned(), address, given.service))
+        .ok_or_else(|| format!("{} has no address", server.authority))?;
+    server.service.ready(address).await.map_err(|reason| format!("{address}: {reason}"))?;
+    Ok(Server::at_address(recipe.name, url.to_owned(), address, server.service))
 }

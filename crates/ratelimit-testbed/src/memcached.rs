@@ -173,7 +173,7 @@ impl Service for Memcached {
         }
     }
 
-    fn given(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<Given, String> {
         Ok(Given { authority: authority(url)?, service: Arc::new(Self::default()) })
     }
 }

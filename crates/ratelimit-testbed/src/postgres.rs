@@ -161,7 +161,7 @@ impl Service for Postgres {
         format!("postgres://postgres{}@{address}/postgres{options}", password.unwrap_or_default())
     }
 
-    fn given(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<Given, String> {
         let elsewhere = Elsewhere::parse(url)?;
         Ok(Given { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
     }

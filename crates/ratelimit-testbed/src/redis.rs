@@ -109,7 +109,7 @@ impl Service for Redis {
         format!("{}://{}{address}/", self.scheme(), self.log_in())
     }
 
-    fn given(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<Given, String> {
         let elsewhere = Elsewhere::parse(url)?;
         Ok(Given { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
     }

@@ -79,7 +79,7 @@ impl Server {
     }
 
     /// A server that was given by an address.
-    pub(crate) fn given(
+    pub(crate) fn at_address(
         name: &'static str,
         url: String,
         address: SocketAddr,

@@ -76,7 +76,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn url(&self, address: SocketAddr) -> String;
 
     /// The service at a given address, or why it cannot be this service.
-    fn given(&self, _url: &str) -> Result<Given, String> {
+    fn at_address(&self, _url: &str) -> Result<Given, String> {
         Err("it cannot be given by an address".to_owned())
     }
 }

@@ -82,7 +82,7 @@ impl Service for Twemproxy {
         format!("memcached://{address}")
     }
 
-    fn given(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<Given, String> {
         let authority = crate::memcached::authority(url)?;
         Ok(Given { authority, service: Arc::new(Self { servers: Vec::new() }) })
     }

@@ -67,11 +67,11 @@ async fn a_pair_is_two_servers_with_one_address() {
     assert!(answers(one.address()) && answers(other.address()) && one.address() != other.address());
     for value in [pair.urls().join(","), format!("{},{}", one.url(), other.address())] {
         let addresses = [("RATELIMIT_MEMCACHED_PAIR_URL".to_owned(), value)].into();
-        let given = Testbed::new(Settings { addresses, ..Settings::default() });
-        let given = given.memcached_pair().await.expect("their own addresses");
-        assert_eq!(given.servers().len(), 2);
-        assert!(!given.is_controlled());
-        assert!(given.kill().await.is_err(), "somebody else's servers were killed");
+        let testbed = Testbed::new(Settings { addresses, ..Settings::default() });
+        let addressed = testbed.memcached_pair().await.expect("their own addresses");
+        assert_eq!(addressed.servers().len(), 2);
+        assert!(!addressed.is_controlled());
+        assert!(addressed.kill().await.is_err(), "somebody else's servers were killed");
     }
     pair.kill().await.expect("kill");
     assert!(!answers(one.address()) && !answers(other.address()));

@@ -128,12 +128,12 @@ async fn the_password_and_arguments_reach_the_server() {
     assert!(server.url().starts_with("postgres://postgres:p%40ss%20word@"), "{}", server.url());
     assert!(!format!("{server:?}").contains("p@ss"), "{server:?}");
     let addresses = [("RATELIMIT_POSTGRES_URL".to_owned(), server.url().to_owned())].into();
-    let given = Testbed::new(Settings { addresses, ..Settings::default() })
+    let addressed = Testbed::new(Settings { addresses, ..Settings::default() })
         .postgres()
         .await
         .expect("its own address");
-    assert_eq!(given.address(), server.address());
-    assert!(given.kill().await.is_err(), "somebody else's server was killed");
+    assert_eq!(addressed.address(), server.address());
+    assert!(addressed.kill().await.is_err(), "somebody else's server was killed");
 }
 
 #[tokio::test]

@@ -88,11 +88,11 @@ async fn the_password_and_arguments_reach_the_server() {
     assert!(ping(server.address(), Duration::from_secs(10)).expect("ping").starts_with("-NOAUTH"));
     assert!(!format!("{server:?}").contains("p@ss"), "{server:?}");
     let addresses = [("RATELIMIT_REDIS_URL".to_owned(), server.url().to_owned())].into();
-    let given =
+    let addressed =
         Testbed::new(Settings { addresses, ..Settings::default() }).redis().await.expect("its own address");
-    assert_eq!(given.address(), server.address());
-    assert!(given.kill().await.is_err(), "somebody else's server was killed");
-    assert!(!given.is_controlled());
+    assert_eq!(addressed.address(), server.address());
+    assert!(addressed.kill().await.is_err(), "somebody else's server was killed");
+    assert!(!addressed.is_controlled());
 }
 
 #[tokio::test]

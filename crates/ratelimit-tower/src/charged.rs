@@ -44,7 +44,7 @@ pub struct Charged {
 /// What the handler of one request has recorded, for each policy that settles by it.
 #[derive(Default)]
 pub(crate) struct Records {
-    own: Vec<Record>,
+    of_layer: Vec<Record>,
     /// The records of a layer around this one.
     outer: Option<Arc<Records>>,
     /// Whether to be silent about what is recorded after the request was settled.
@@ -81,7 +81,7 @@ impl Charged {
 
     /// Puts the handle for these records into a request's extensions, unless there are none.
     pub(crate) fn insert(mut records: Records, extensions: &mut Extensions) -> Option<Arc<Records>> {
-        if records.own.is_empty() {
+        if records.of_layer.is_empty() {
             return None;
         }
         records.outer = Self::of(extensions).records;
@@ -137,14 +137,14 @@ impl Charged {
         let layers = successors(self.records.as_ref(), |records| records.outer.as_ref());
         let only = self.only.as_deref();
         layers
-            .flat_map(|records| &records.own)
+            .flat_map(|records| &records.of_layer)
             .filter(move |record| only.is_none_or(|name| name == &*record.policy))
     }
 }
 
 impl Records {
     pub(crate) fn push(&mut self, place: usize, policy: Arc<str>) {
-        self.own.push(Record { place, policy, state: Mutex::default() });
+        self.of_layer.push(Record { place, policy, state: Mutex::default() });
     }
 
     /// From now on, reports nothing that is recorded too late: once is enough, and after a client has disconnected it is to
@@ -155,7 +155,7 @@ impl Records {
 
     /// Ends recording for the check at this place, and returns what was recorded.
     pub(crate) fn close(&self, place: usize) -> Option<Recorded> {
-        let record = self.own.iter().find(|record| record.place == place)?;
+        let record = self.of_layer.iter().find(|record| record.place == place)?;
         let mut state = lock(&record.state);
         state.settled = true;
         state.recorded

@@ -113,8 +113,8 @@ impl<'l> Checked<'l> {
     /// The decisions, if something remains to be done with an admitted request at its end.
     pub(crate) fn kept(self, policies: &Policies, checks: &[PolicyCheck]) -> Option<Checked<'static>> {
         let have_end = checks.iter().any(|check| check.has_end(policies)) || !policies.taken.is_empty();
-        let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
-        (self.refusal().is_none() && have_end).then(|| Checked(self.0.into_iter().map(own).collect()))
+        let owned = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
+        (self.refusal().is_none() && have_end).then(|| Checked(self.0.into_iter().map(owned).collect()))
     }
 }
 
@@ -136,8 +136,8 @@ pub(crate) async fn check_all<'l>(
 ) -> Result<Checked<'l>, CheckError> {
     let mut checked = Checked::default();
     for round in ROUNDS {
-        let own = checks.iter().filter(|check| check.round(policies) == round);
-        let Some(request) = request(policies, own) else { continue };
+        let of_round = checks.iter().filter(|check| check.round(policies) == round);
+        let Some(request) = request(policies, of_round) else { continue };
         let at_once = if round.mode == Mode::Charge { limiter.check_at_once(&request) } else { None };
         let decided = match at_once {
             Some(decided) => decided,
@@ -171,9 +171,9 @@ async fn check_alone<'l>(
     checked: &mut Checked<'l>,
 ) {
     for mode in [Mode::Peek, Mode::Charge] {
-        let own = checks.iter().map(|check| (check.round(policies), check.request(policies)));
-        let own = own.filter(|(round, _)| round.alone.is_some() && round.mode == mode);
-        let (rounds, requests): (Vec<_>, Vec<_>) = own.unzip();
+        let of_mode = checks.iter().map(|check| (check.round(policies), check.request(policies)));
+        let of_mode = of_mode.filter(|(round, _)| round.alone.is_some() && round.mode == mode);
+        let (rounds, requests): (Vec<_>, Vec<_>) = of_mode.unzip();
         if requests.is_empty() {
             continue;
         }

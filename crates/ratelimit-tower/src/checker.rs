@@ -136,8 +136,8 @@ impl<S: CounterStore + 'static, C: Timer + 'static> Checker<S, C> {
         match observe::span(check_all(&self.core, policies, checks)).await {
             Ok(checked) => {
                 let verdict = decided(policies, checks, &checked);
-                let own = checked.0.into_iter().find(|(round, _)| !round.shadow);
-                Answered { verdict, decision: own.map(|(_, decision)| decision) }
+                let enforced = checked.0.into_iter().find(|(round, _)| !round.shadow);
+                Answered { verdict, decision: enforced.map(|(_, decision)| decision) }
             }
             Err(error) => Answered { verdict: failed(policies, checks, &error), decision: None },
         }

@@ -63,12 +63,12 @@ impl Policy {
     /// The inverse of [`key_of`](Self::key_of): returns the client of a key in the store. `None` if it is not a key of this
     /// policy. A secret, and any other value of more than 64 bytes, is returned as its hash.
     pub fn client_of(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let own = key.strip_prefix(self.prefix().as_ref())?;
-        let mut rest = own;
+        let parts = key.strip_prefix(self.prefix().as_ref())?;
+        let mut rest = parts;
         if matches!(Part::split_off(&mut rest), Some(Part::Absent)) && rest.is_empty() {
             return Some(MISSING.to_vec());
         }
-        rest = own;
+        rest = parts;
         self.source().read_text(&mut rest).filter(|_| rest.is_empty())
     }
 }

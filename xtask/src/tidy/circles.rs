@@ -181,10 +181,10 @@ fn circles(arrows: &BTreeMap<&Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>
         })
         .collect();
     let mut circles: Vec<BTreeSet<Module>> = Vec::new();
-    for (module, own) in &reached {
+    for (module, reachable) in &reached {
         let circle: BTreeSet<Module> = reached
             .iter()
-            .filter(|(other, theirs)| own.contains(**other) && theirs.contains(*module))
+            .filter(|(other, theirs)| reachable.contains(**other) && theirs.contains(*module))
             .map(|(other, _)| (*other).clone())
             .collect();
         if circle.len() > 1 && !circles.contains(&circle) {

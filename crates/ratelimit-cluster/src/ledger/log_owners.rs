@@ -11,7 +11,7 @@ use super::units::count_left;
 #[derive(Debug, Default)]
 pub(super) struct LogOwners {
     /// Own units in the store, in the order of their charges.
-    own: VecDeque<Run>,
+    sent: VecDeque<Run>,
     /// Other nodes' units in the local log.
     remote: VecDeque<Run>,
     /// All own units that were charged up to this instant have been sent.
@@ -32,22 +32,22 @@ struct Run {
 impl LogOwners {
     /// Records own units that were charged in the store. On this node, the newest was charged at `charged_at`.
     pub(super) fn add_sent(&mut self, window: u64, units: u64, charged_at: Timestamp, at: Timestamp) {
-        drop_left(&mut self.own, window, charged_at);
+        drop_left(&mut self.sent, window, charged_at);
         self.sent_until = self.sent_until.max(charged_at);
-        match self.own.back_mut() {
+        match self.sent.back_mut() {
             Some(run) if run.at == at && run.is_sure => {
                 let charged_at = run.charged_at.max(charged_at);
                 *run = Run { at, units: run.units.saturating_add(units), charged_at, is_sure: true };
             }
-            _ => self.own.push_back(Run { at, units, charged_at, is_sure: true }),
+            _ => self.sent.push_back(Run { at, units, charged_at, is_sure: true }),
         }
     }
 
     /// Records own units that the store may or may not have charged.
     pub(super) fn add_unsure(&mut self, window: u64, units: u64, charged_at: Timestamp) {
-        drop_left(&mut self.own, window, charged_at);
+        drop_left(&mut self.sent, window, charged_at);
         self.sent_until = self.sent_until.max(charged_at);
-        self.own.push_back(Run { at: charged_at, units, charged_at, is_sure: false });
+        self.sent.push_back(Run { at: charged_at, units, charged_at, is_sure: false });
     }
 
     /// Updates the local log from the store's, which has `live` units at an instant: those that this node did not send belong
@@ -58,18 +58,18 @@ impl LogOwners {
     pub(super) fn update(&mut self, window: u64, state: &mut LogState, live: u64, at: Timestamp) {
         let left = count_left(window, state, at);
         state.units.drain(..left);
-        drop_left(&mut self.own, window, at);
+        drop_left(&mut self.sent, window, at);
         drop_left(&mut self.remote, window, at);
         // The store keeps no more than that.
-        let (own, here) = (sum(&self.own).min(MAX_LOG_UNITS), sum(&self.remote));
-        let there = live.saturating_sub(own);
+        let (sent, here) = (sum(&self.sent).min(MAX_LOG_UNITS), sum(&self.remote));
+        let there = live.saturating_sub(sent);
         if there > here {
             self.add_remote(state, there - here, at);
         }
         cut(&mut self.remote, here.saturating_sub(there), |run, cut| take_out(state, run.at, cut));
         // The store has fewer units than this node sent: the meter was reset.
-        let (missing, mut last) = (own.saturating_sub(live), Timestamp::EPOCH);
-        cut(&mut self.own, missing, |run, cut| {
+        let (missing, mut last) = (sent.saturating_sub(live), Timestamp::EPOCH);
+        cut(&mut self.sent, missing, |run, cut| {
             if cut > 0 {
                 last = last.max(run.charged_at);
             }
@@ -93,20 +93,20 @@ impl LogOwners {
 
     /// The instant in the store of own units that were charged at `receipt`.
     pub(super) fn sent_at(&self, receipt: Timestamp) -> Option<Timestamp> {
-        self.sent(receipt).map(|nth| self.own[nth].at)
+        self.sent(receipt).map(|nth| self.sent[nth].at)
     }
 
     /// Removes own units that were charged at `receipt` and refunded in the store.
     pub(super) fn remove_sent(&mut self, receipt: Timestamp, units: u64) {
         if let Some(nth) = self.sent(receipt) {
-            let run = &mut self.own[nth];
+            let run = &mut self.sent[nth];
             run.units = run.units.saturating_sub(units);
         }
     }
 
     /// The index of the own units that were charged at `receipt`.
     fn sent(&self, receipt: Timestamp) -> Option<usize> {
-        self.own.iter().position(|run| run.units > 0 && run.charged_at >= receipt)
+        self.sent.iter().position(|run| run.units > 0 && run.charged_at >= receipt)
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
             unsure.add_unsure(10, 1, at);
             sure.add_sent(10, 1, at, at);
         }
-        assert_eq!((unsure.own.len(), sure.own.len()), (11, 11));
+        assert_eq!((unsure.sent.len(), sure.sent.len()), (11, 11));
         assert!(unsure.has_sent(Timestamp::EPOCH) && sure.sent_at(Timestamp::from_nanos(995)).is_some());
     }
 

@@ -104,8 +104,8 @@ impl<T: Transport> Replicated<T> {
         self.send_all(now).await?;
         let (id, ranges) = {
             let session = lock(&self.session);
-            let own = (session.id, 1, session.outbox.newest());
-            (session.id, session.peers.applied().chain([own]).collect::<Vec<UpdateRange>>())
+            let own_range = (session.id, 1, session.outbox.newest());
+            (session.id, session.peers.applied().chain([own_range]).collect::<Vec<UpdateRange>>())
         };
         let largest = self.transport.largest();
         let parts = AtomicU64::new(0);

@@ -164,20 +164,20 @@ pub(super) fn requests(
         Return { usages: nth..nth + 1, scope, cost: cost.min(MAX_UNITS), receipt, began: None, part: None }
     };
     match (&usage.meter, usage.units) {
-        (Meter::Window(window), Units::Window { segment: own, units }) => {
+        (Meter::Window(window), Units::Window { segment: own_segment, units }) => {
             if units < 0 {
-                returns.push(refund(Scope::of_segment(&id, window, own), units.unsigned_abs(), now));
+                returns.push(refund(Scope::of_segment(&id, window, own_segment), units.unsigned_abs(), now));
             }
             let charged = u64::try_from(units).unwrap_or(0);
             let read = ledger.segments(usage, now);
             let newest = read.as_ref().and_then(|read| read.last().copied());
-            let others = read.into_iter().flatten().filter(|segment| *segment != own);
+            let others = read.into_iter().flatten().filter(|segment| *segment != own_segment);
             // The newest segment comes last: after it all are known.
-            let own_too = (!usage.units.is_reading()).then_some(own);
+            let own_too = (!usage.units.is_reading()).then_some(own_segment);
             let mut segments: Vec<u64> = others.chain(own_too).collect();
             segments.sort_unstable();
             for segment in segments {
-                let cost = if segment == own { charged } else { 0 };
+                let cost = if segment == own_segment { charged } else { 0 };
                 let request = request(Scope::of_segment(&id, window, segment), cost, now);
                 requests.push(Request { segment, is_newest: newest == Some(segment), ..request });
             }

@@ -166,21 +166,22 @@ impl<S: CounterStore> Batch<'_, S> {
     async fn refund(&mut self, returns: &[Return], readings: usize) -> Result<(), StoreError> {
         let alike = returns.chunk_by(|one, other| one.is_as_of_now() == other.is_as_of_now());
         for chunk in alike.flat_map(calls) {
-            chunk.iter().for_each(|given| self.stages[given.usages.clone()].fill(Stage::Sent));
-            let logs = chunk.iter().filter(|given| matches!(given.scope.meter, Meter::Log(_)));
-            self.changed.extend(logs.map(|given| (given.usages.start, readings)));
-            let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usages.start].name.id()).collect();
-            let now = chunk.iter().map(|given| given.as_of(self.now)).min().unwrap_or(self.now);
-            let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
-                id: given.scope.id(id),
-                cost: given.cost,
-                meter: given.scope.meter,
-                receipt: Receipt::at(given.receipt(now)),
+            chunk.iter().for_each(|returned| self.stages[returned.usages.clone()].fill(Stage::Sent));
+            let logs = chunk.iter().filter(|returned| matches!(returned.scope.meter, Meter::Log(_)));
+            self.changed.extend(logs.map(|returned| (returned.usages.start, readings)));
+            let names: Vec<_> =
+                chunk.iter().map(|returned| self.usages[returned.usages.start].name.id()).collect();
+            let now = chunk.iter().map(|returned| returned.as_of(self.now)).min().unwrap_or(self.now);
+            let refunds = chunk.iter().zip(&names).map(|(returned, id)| Refund {
+                id: returned.scope.id(id),
+                cost: returned.cost,
+                meter: returned.scope.meter,
+                receipt: Receipt::at(returned.receipt(now)),
             });
             let refunds: Vec<Refund<'_>> = refunds.collect();
             let result = self.node.shared.refund(now, &refunds).await;
             let stage = stage_after(&result);
-            chunk.iter().for_each(|given| self.stages[given.usages.clone()].fill(stage));
+            chunk.iter().for_each(|returned| self.stages[returned.usages.clone()].fill(stage));
             result?;
         }
         Ok(())
@@ -254,7 +255,7 @@ fn is_sent_last(usage: &Usage) -> bool {
 fn combine(returns: &mut Vec<Return>, usages: &[Usage]) {
     returns.sort_by_key(Return::is_as_of_now);
     returns.dedup_by(|later, first| {
-        let name = |given: &Return| &usages[given.usages.start].name;
+        let name = |returned: &Return| &usages[returned.usages.start].name;
         let is_one = first.is_of_same_charge(later)
             && first.usages.end == later.usages.start
             && name(first) == name(later);

@@ -213,9 +213,9 @@ async fn largest_slices(bench: Bench) -> CaseResult {
 async fn several_keys(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = on_several_keys(bench.promises());
-    let own: Limits = limit("40/h")?.into();
+    let limits: Limits = limit("40/h")?.into();
     let found = storm(&handles, 120, |handle, number| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             let (first, second) = if number % 2 == 0 { ("left", "right") } else { ("right", "left") };
             admitted(promises, limiter.check(Request::new(first).and(second)).await)
@@ -230,7 +230,7 @@ async fn several_keys(bench: Bench) -> CaseResult {
     if promises.decisions.are_exact_on_one_node() {
         ensure_eq!(taken, 40, "admitted");
     }
-    let trial = Trial::new(&bench, own);
+    let trial = Trial::new(&bench, limits);
     for key in ["left", "right"] {
         ensure_eq!(trial.key(key).left().await?, 40 - taken, "left of {key} after {taken} of 40");
     }
@@ -239,14 +239,14 @@ async fn several_keys(bench: Bench) -> CaseResult {
 
 async fn previous_window(bench: Bench) -> CaseResult {
     for text in ["100/min", "100/min precision 20s"] {
-        let own: Limits = limit(text)?.into();
-        let trial = Trial::new(&bench, own.clone());
+        let limits: Limits = limit(text)?.into();
+        let trial = Trial::new(&bench, limits.clone());
         trial.at(Duration::from_secs(10)).admit(60).await?;
         // Three quarters of the segment with the 60 are still covered: 45 of them count.
         let (at, left) = if text == "100/min" { (75, 55) } else { (65, 55) };
         let now = START + Duration::from_secs(at);
         trial.set(now).expect_left(left).await?;
-        exactly(&bench, &own, now, left).await?;
+        exactly(&bench, &limits, now, left).await?;
     }
     Ok(())
 }
@@ -255,10 +255,10 @@ async fn first_claims(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
     for kind in bench.kinds() {
-        let own: Limits = kind.limit(1, HOUR)?.into();
+        let limits: Limits = kind.limit(1, HOUR)?.into();
         for round in 0..10 {
             let found = storm(&handles, HANDLES * 2, |handle, _| {
-                let limiter = still(handle, &own, START);
+                let limiter = still(handle, &limits, START);
                 async move { admitted(promises, limiter.check(&format!("key {round}")).await) }
             })
             .await?;
@@ -280,10 +280,10 @@ async fn refunds_race(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
     for kind in Kind::METERS {
-        let own: Limits = kind.limit(10, HOUR)?.into();
+        let limits: Limits = kind.limit(10, HOUR)?.into();
         let held = Arc::new(AtomicU64::new(0));
         storm(&handles, 40, |handle, _| {
-            let limiter = still(handle, &own, START);
+            let limiter = still(handle, &limits, START);
             let held = held.clone();
             async move {
                 for _ in 0..5 {
@@ -304,20 +304,20 @@ async fn refunds_race(bench: Bench) -> CaseResult {
             }
         })
         .await?;
-        Trial::new(&bench, own).expect_left(10).await?;
+        Trial::new(&bench, limits).expect_left(10).await?;
     }
     Ok(())
 }
 
 async fn forced(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
-    let own: Limits = limit("1000/h")?.into();
+    let limits: Limits = limit("1000/h")?.into();
     storm(&handles, 100, |handle, _| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move { Ok(limiter.charge(Request::new("k").cost(7)).await?.into_owned()) }
     })
     .await?;
-    Trial::new(&bench, own).expect_left(300).await
+    Trial::new(&bench, limits).expect_left(300).await
 }
 
 async fn zero_next_to_charges(bench: Bench) -> CaseResult {
@@ -344,9 +344,9 @@ async fn zero_next_to_charges(bench: Bench) -> CaseResult {
 async fn peeks(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
-    let own: Limits = limit("50/h")?.into();
+    let limits: Limits = limit("50/h")?.into();
     let found = storm(&handles, 200, |handle, number| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             match number % 3 {
                 0 => admitted(promises, limiter.peek("k").await).map(|_| false),
@@ -364,7 +364,7 @@ async fn peeks(bench: Bench) -> CaseResult {
         at_once <= 50,
         "{at_once} were admitted of 50, by 67 claims beside 133 peeks through {HANDLES} handles, 50/h"
     );
-    let later = Trial::new(&bench, own).drain(51).await?;
+    let later = Trial::new(&bench, limits).drain(51).await?;
     ensure_eq!(at_once + later, 50, "admitted at once and one by one after it");
     Ok(())
 }
@@ -373,15 +373,15 @@ async fn resets(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
     for kind in Kind::METERS.into_iter().chain([Kind::Segmented]) {
-        let own: Limits = kind.limit(20, HOUR)?.into();
-        let meter = Part::new(&own[0], "k", 0);
-        let trial = Trial::new(&bench, own.clone());
+        let limits: Limits = kind.limit(20, HOUR)?.into();
+        let meter = Part::new(&limits[0], "k", 0);
+        let trial = Trial::new(&bench, limits.clone());
         // A reset forgets these too. In a segmented window they are in an earlier segment than the claims.
         let earlier = trial.drain(10).await?;
         let since_start = if kind == Kind::Segmented { HOUR / 4 } else { Duration::ZERO };
         let now = START + since_start;
         let found = storm(&handles, 120, |handle, number| {
-            let limiter = still(handle.clone(), &own, now);
+            let limiter = still(handle.clone(), &limits, now);
             let meter = meter.clone();
             async move {
                 if number == 60 {
@@ -409,9 +409,9 @@ async fn batches(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
     for kind in Kind::METERS {
-        let own: Limits = kind.limit(60, HOUR)?.into();
+        let limits: Limits = kind.limit(60, HOUR)?.into();
         let found = storm(&handles, 16, |handle, _| {
-            let limiter = still(handle, &own, START);
+            let limiter = still(handle, &limits, START);
             async move {
                 let answers = limiter.check_many(["k"; 10]).await;
                 ensure_eq!(answers.len(), 10, "answers to ten requests");
@@ -425,12 +425,12 @@ async fn batches(bench: Bench) -> CaseResult {
         ensure!(
             at_once <= 60,
             "{at_once} were admitted of 60, by 16 batches of ten through {HANDLES} handles, {} on key \"k\"",
-            reported(&own)
+            reported(&limits)
         );
         if promises.decisions != Decisions::Conservative {
             ensure_eq!(at_once, 60, "admitted at once, {kind:?}");
         }
-        let later = Trial::new(&bench, own).drain(61).await?;
+        let later = Trial::new(&bench, limits).drain(61).await?;
         ensure_eq!(at_once + later, 60, "admitted at once and one by one after it, {kind:?}");
     }
     batches_of_slices(bench).await

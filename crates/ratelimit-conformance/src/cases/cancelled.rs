@@ -67,9 +67,9 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> O
 
 async fn claims(bench: Bench, kind: Kind) -> CaseResult {
     let (handles, promises) = (bench.handles(3).await?, bench.promises());
-    let own: Limits = kind.limit(100, DAYS)?.into();
+    let limits: Limits = kind.limit(100, DAYS)?.into();
     let found = storm(&handles, 150, |handle, number| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             // Every third claim is awaited.
             let polls = if number.is_multiple_of(3) { usize::MAX } else { number % 5 };
@@ -84,7 +84,7 @@ async fn claims(bench: Bench, kind: Kind) -> CaseResult {
         (1..=100).contains(&admitted),
         "{admitted} were admitted of 100, by 150 claims through three handles, {kind:?}"
     );
-    let trial = Trial::new(&bench, own);
+    let trial = Trial::new(&bench, limits);
     let left = settled(|| trial.left()).await?;
     let (least, most) = (100_u64.saturating_sub(admitted + dropped), 100 - admitted);
     ensure!(
@@ -114,8 +114,8 @@ async fn ask(bench: &Bench, trial: &Trial, cost: u64) -> CaseResult<Option<Decis
 }
 
 async fn others(bench: Bench) -> CaseResult {
-    let own: Limits = limit("1000/3000d")?.into();
-    let trial = Trial::new(&bench, own.clone());
+    let limits: Limits = limit("1000/3000d")?.into();
+    let trial = Trial::new(&bench, limits.clone());
     for round in 0..20_usize {
         for polls in 0..5 {
             drop(polled(trial.limiter.check("k"), polls).await);

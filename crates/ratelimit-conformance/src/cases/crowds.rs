@@ -37,14 +37,14 @@ pub(super) fn cases() -> Vec<Case> {
 async fn many_keys(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
-    let own: Limits = limit("2/h burst 2")?.into();
+    let limits: Limits = limit("2/h burst 2")?.into();
     let mut order: Vec<usize> = (0..300 * HANDLES).collect();
     let mut random = Random::new(bench.seed);
     for last in (1..order.len()).rev() {
         order.swap(last, random.place(last + 1));
     }
     let found = storm(&handles, order.len(), |handle, number| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         let key = order[number] % 300;
         async move { Ok((key, admitted(promises, limiter.check(&format!("user:{key}")).await)?)) }
     })
@@ -91,8 +91,8 @@ async fn hundreds(bench: Bench) -> CaseResult {
             );
             let refunds = receipts.len();
             storm(&handles, refunds, |handle, number| {
-                let given = [(part.of(1), receipts[number])];
-                async move { Ok(give_back(&handle, START, &given).await??) }
+                let refund = [(part.of(1), receipts[number])];
+                async move { Ok(give_back(&handle, START, &refund).await??) }
             })
             .await?;
             let all = 5_000 - OTHERS;

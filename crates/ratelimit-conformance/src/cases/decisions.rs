@@ -178,8 +178,8 @@ async fn in_a_batch(bench: Bench) -> CaseResult {
 }
 
 async fn settled_each(bench: Bench) -> CaseResult {
-    let own = ["100/min name window", "100/min burst 100 name bucket", "100/min log name log"];
-    let trial = Trial::new(&bench, limits(&own)?);
+    let texts = ["100/min name window", "100/min burst 100 name bucket", "100/min log name log"];
+    let trial = Trial::new(&bench, limits(&texts)?);
     let both = Request::new("user").cost(20).and(Request::new("address").cost(30));
     let decision = trial.limiter.check(&both).await?;
     let units = |limit: LimitStatus<'_>| match (limit.key_index(), limit.name()) {

@@ -201,8 +201,8 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
             let receipt = put(&bench.store, START, Mode::Charge, &taken).await??.verdicts[0].receipt;
             match dropped {
                 Call::Refund => {
-                    let given = [(part.of(5), receipt)];
-                    cut(give_back(&bench.store, START, &given), number).await;
+                    let refund = [(part.of(5), receipt)];
+                    cut(give_back(&bench.store, START, &refund), number).await;
                 }
                 _ => cut(call(&bench.store, dropped, &part), number).await,
             }

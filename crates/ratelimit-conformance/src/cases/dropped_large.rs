@@ -115,9 +115,9 @@ async fn of_size(bench: &Bench, call: Call, text: &str, size: usize) -> CaseResu
         for some in parts.chunks(64) {
             let one_each: Vec<Part> = some.iter().map(|part| part.of(1)).collect();
             let again = put(store, START, Mode::Force, &one_each).await??;
-            let given: Vec<_> =
+            let refunds: Vec<_> =
                 some.iter().zip(&again.verdicts).map(|(part, one)| (part.of(1), one.receipt)).collect();
-            give_back(store, START, &given).await??;
+            give_back(store, START, &refunds).await??;
         }
         ensure!(left_of(store, &parts).await? == left, "a unit that was taken and refunded changed {left:?}");
     }
@@ -136,8 +136,8 @@ async fn make(store: &Handle, call: Call, parts: &[Part], receipts: Vec<Receipt>
         Call::Batch => drop(in_time("a batch", put_many(store, &batch(1))).await?),
         Call::BatchOfSlices => drop(in_time("a batch", put_many(store, &batch(9))).await?),
         Call::Refund => {
-            let given: Vec<_> = of_call.into_iter().zip(receipts).collect();
-            drop(give_back(store, START, &given).await?);
+            let refunds: Vec<_> = of_call.into_iter().zip(receipts).collect();
+            drop(give_back(store, START, &refunds).await?);
         }
         Call::Reset => {
             for some in parts.chunks(64) {

@@ -173,10 +173,10 @@ async fn ten_thousand(bench: Bench) -> CaseResult {
 async fn minting(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
     let promises = bench.promises();
-    let own: Limits = limit("60/min burst 10")?.into();
+    let limits: Limits = limit("60/min burst 10")?.into();
     let found = storm(&handles, 200, |handle, number| {
         // The clocks of the tasks are spread over ten seconds, in the likely order of arrival.
-        let limiter = still(handle, &own, START + Duration::from_millis(50 * number as u64));
+        let limiter = still(handle, &limits, START + Duration::from_millis(50 * number as u64));
         async move { admitted(promises, limiter.check("k").await) }
     })
     .await?;
@@ -236,9 +236,9 @@ async fn new_window(bench: Bench) -> CaseResult {
 async fn deadlock(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
     let promises = on_several_keys(bench.promises());
-    let own: Limits = limit("100000/h")?.into();
+    let limits: Limits = limit("100000/h")?.into();
     let answers = storm(&handles, 120, |handle, number| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             let keys: Vec<String> =
                 (0..8).map(|place| format!("{}", (number * (place + 1) + place) % 9)).collect();
@@ -265,15 +265,15 @@ async fn hot_key(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
     let promises = bench.promises();
     for kind in Kind::METERS {
-        let own: Limits = kind.limit(1_000, MINUTE)?.into();
+        let limits: Limits = kind.limit(1_000, MINUTE)?.into();
         let claims = storm(&handles, 300, |handle, _| {
-            let limiter = still(handle, &own, START);
+            let limiter = still(handle, &limits, START);
             async move { admitted(promises, in_time("a claim", async { Ok(limiter.check("k").await) }).await?) }
         });
         let found = claims.await?;
         let taken = found.iter().filter(|admitted| **admitted).count() as u64;
         ensure!(taken > 0, "none of 300 claims was admitted, {kind:?}");
-        Trial::new(&bench, own).expect_left(1_000 - taken).await?;
+        Trial::new(&bench, limits).expect_left(1_000 - taken).await?;
     }
     Ok(())
 }

@@ -200,8 +200,8 @@ async fn take(
     if held.is_empty() {
         return Ok(false);
     }
-    let given = held.swap_remove(random.place(held.len()));
-    mirrored.refund(&[given]).await
+    let charge = held.swap_remove(random.place(held.len()));
+    mirrored.refund(&[charge]).await
 }
 
 async fn full_stays_full(bench: Bench) -> CaseResult {

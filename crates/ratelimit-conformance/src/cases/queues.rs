@@ -39,10 +39,10 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn evenly(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
-    let own: Limits = limit("60/min queue burst 30")?.into();
+    let limits: Limits = limit("60/min queue burst 30")?.into();
     let promises = bench.promises();
     let mut turns = storm(&handles, 50, |handle, _| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             let answer = limiter.check("k").await;
             let delay = answer.as_ref().ok().map(ratelimit_core::Decision::delay);

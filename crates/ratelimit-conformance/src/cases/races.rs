@@ -124,15 +124,15 @@ async fn refused_slices(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
     for kind in Kind::METERS {
-        let own: Limits = kind.limit(20, HOUR)?.into();
+        let limits: Limits = kind.limit(20, HOUR)?.into();
         // A store may take the keys of a slice in their order.
         for (round, [free, full]) in [["a", "z"], ["z", "a"]].into_iter().cycle().take(6).enumerate() {
             let [free, full] = [free, full].map(|key| format!("{key}{round}"));
-            let trial = Trial::new(&bench, own.clone());
+            let trial = Trial::new(&bench, limits.clone());
             trial.key(&full).admit(20).await?;
             trial.key(&free).admit(10).await?;
             let found = storm(&handles, 40, |handle, number| {
-                let limiter = still(handle, &own, START);
+                let limiter = still(handle, &limits, START);
                 let (free, full) = (free.clone(), full.clone());
                 async move {
                     if number % 4 == 3 {

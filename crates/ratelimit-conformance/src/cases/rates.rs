@@ -226,7 +226,7 @@ impl Sequence {
     fn check_spans(&self, ask: &Ask, before: u64) -> CaseResult {
         let burst = self.limits.iter().map(Limit::burst).max().unwrap_or(0);
         let fastest = self.limits.iter().map(interval).min().unwrap_or(1);
-        let own = &self.limits[ask.limit];
+        let limit = &self.limits[ask.limit];
         let (mut all, mut of_own) = (0, 0);
         for charge in self.charges.iter().rev() {
             let span = self.now.as_nanos() - charge.at.as_nanos();
@@ -239,8 +239,8 @@ impl Sequence {
             if charge.limit == ask.limit {
                 of_own += charge.cost;
                 ensure!(
-                    of_own <= own.burst() + span / interval(own),
-                    "{of_own} units in {span} ns under {own} alone, {}",
+                    of_own <= limit.burst() + span / interval(limit),
+                    "{of_own} units in {span} ns under {limit} alone, {}",
                     self.story(ask, before)
                 );
             }

@@ -153,20 +153,20 @@ impl Author {
 
     fn refund(&mut self) {
         let number = if self.random.chance(50) { 1 } else { self.random.between(2, 4) };
-        let given: Vec<(Held, u64)> = (0..number).filter_map(|_| self.given()).collect();
-        if given.is_empty() {
+        let charges: Vec<(Held, u64)> = (0..number).filter_map(|_| self.charge_to_refund()).collect();
+        if charges.is_empty() {
             return;
         }
-        let refunds: Vec<_> = given.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
+        let refunds: Vec<_> = charges.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
         if self.model.refund(self.now, &refunds) {
             self.floor = self.newest;
         }
-        let of = given.iter().map(|(held, cost)| (held.part.number, *cost)).collect();
+        let of = charges.iter().map(|(held, cost)| (held.part.number, *cost)).collect();
         self.steps.push(Step::Refund { now: self.now, of });
     }
 
     /// A charge, and how many units of it are refunded.
-    fn given(&mut self) -> Option<(Held, u64)> {
+    fn charge_to_refund(&mut self) -> Option<(Held, u64)> {
         if self.held.is_empty() {
             return None;
         }

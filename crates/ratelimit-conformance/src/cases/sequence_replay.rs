@@ -121,17 +121,17 @@ impl<'a> Replay<'a> {
 
     async fn refund(&mut self, place: usize, now: Timestamp, of: &[(usize, u64)]) -> Option<Difference> {
         // Without the charges that were removed from the sequence.
-        let given = of.iter().filter_map(|(number, cost)| Some((self.held.remove(number)?, *cost)));
-        let given: Vec<(Held, u64)> = given.collect();
-        if given.is_empty() {
+        let charges = of.iter().filter_map(|(number, cost)| Some((self.held.remove(number)?, *cost)));
+        let charges: Vec<(Held, u64)> = charges.collect();
+        if charges.is_empty() {
             return None;
         }
-        let refunds: Vec<_> = given.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
+        let refunds: Vec<_> = charges.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
         let done = self.store.refund(now, &refunds).await;
         if self.model.refund(now, &refunds) {
             self.floor = self.floor.max(now);
         }
-        self.history.push((place, Done::GivenBack(now, given)));
+        self.history.push((place, Done::GivenBack(now, charges)));
         done.err().map(|error| self.differs(place, format!("the refund failed: {error}")))
     }
 
@@ -210,13 +210,13 @@ impl Done<'_> {
                 let expected = if differs { "expected " } else { "" };
                 (format!("{} -> {expected}{}", slice.describe(), answer(found)), meters)
             }
-            Self::GivenBack(now, given) => {
+            Self::GivenBack(now, charges) => {
                 let part = |(Held { part, receipt }, cost): &(Held, u64)| {
                     format!("{cost} of {}, receipt {}", part.name(), instant(receipt.instant()))
                 };
-                let parts: Vec<String> = given.iter().map(part).collect();
+                let parts: Vec<String> = charges.iter().map(part).collect();
                 let meters =
-                    given.iter().map(|(Held { part, .. }, _)| meter(&part.limit, part.key)).collect();
+                    charges.iter().map(|(Held { part, .. }, _)| meter(&part.limit, part.key)).collect();
                 (format!("{} give back {}", instant(*now), parts.join(" and ")), meters)
             }
             Self::Reset(now, limit, key) => {

@@ -165,12 +165,12 @@ async fn callers_instant(bench: Bench) -> CaseResult {
 }
 
 async fn skewed(bench: Bench) -> CaseResult {
-    let own: Limits = limit("10/min fixed")?.into();
+    let limits: Limits = limit("10/min fixed")?.into();
     let (mut taken, late) = (0, bench.open().await?);
     for step in 0..40 {
         let now = START + Duration::from_millis(55_000 + 250 * step);
-        let ahead = still(bench.store.clone(), &own, now + SLACK);
-        let behind = still(late.clone(), &own, now);
+        let ahead = still(bench.store.clone(), &limits, now + SLACK);
+        let behind = still(late.clone(), &limits, now);
         taken += u32::from(ahead.check("k").await?.allowed());
         taken += u32::from(behind.check("k").await?.allowed());
     }

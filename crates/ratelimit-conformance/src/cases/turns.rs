@@ -198,10 +198,10 @@ async fn longest_wait(bench: Bench) -> CaseResult {
 
 async fn many(bench: Bench) -> CaseResult {
     let handles = bench.handles(4).await?;
-    let own: Limits = limit("60/min queue burst 60")?.into();
+    let limits: Limits = limit("60/min queue burst 60")?.into();
     let promises = bench.promises();
     let mut turns = storm(&handles, 80, |handle, nth| {
-        let limiter = still(handle, &own, START);
+        let limiter = still(handle, &limits, START);
         async move {
             let answer = limiter.check("k").await;
             let decision = answer.as_ref().ok().map(|decision| decision.clone().into_owned());
@@ -223,7 +223,7 @@ async fn many(bench: Bench) -> CaseResult {
     // Even if all of the 40 who cancel come first.
     ensure!(those_who_stay >= 20, "{those_who_stay} of 40 stay in a queue of 60");
     let last = turns.last().copied().flatten().unwrap_or_default().as_secs();
-    let left = Trial::new(&bench, own).left().await?;
+    let left = Trial::new(&bench, limits).left().await?;
     ensure!(left < 60 - last, "{left} of 60 are left after a wait of {last} s");
     Ok(())
 }

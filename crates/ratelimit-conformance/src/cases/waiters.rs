@@ -176,8 +176,8 @@ fn made(
                 in_time("a batch", put_many(&store, &slices)).await?
             }
             Call::Refunds => {
-                let given: Vec<_> = of(5).into_iter().zip(receipts).collect();
-                give_back(&store, START, &given).await??;
+                let refunds: Vec<_> = of(5).into_iter().zip(receipts).collect();
+                give_back(&store, START, &refunds).await??;
                 Vec::new()
             }
             Call::Resets => {

@@ -115,11 +115,11 @@ async fn never(bench: Bench) -> CaseResult {
 
 async fn acquire_many(bench: Bench) -> CaseResult {
     let (handles, promises) = (bench.handles(3).await?, bench.promises());
-    let own: Limits = limit("5/min log")?.into();
-    let clock = bench.limiter(own.clone()).clock().clone();
+    let limits: Limits = limit("5/min log")?.into();
+    let clock = bench.limiter(limits.clone()).clock().clone();
     let mut waiters = tokio::task::JoinSet::new();
     for (number, handle) in (0..20).zip(handles.iter().cycle()) {
-        let limiter = still(handle.clone(), &own, START).with_clock(clock.clone());
+        let limiter = still(handle.clone(), &limits, START).with_clock(clock.clone());
         let jitter = Duration::from_millis(if number % 2 == 0 { 0 } else { 500 });
         waiters.spawn(async move {
             loop {

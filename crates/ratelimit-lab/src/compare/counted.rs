@@ -155,15 +155,15 @@ impl Counter {
     pub(super) fn merge(&mut self, other: &Self) {
         self.differences += other.differences;
         self.most_let_through = self.most_let_through.max(other.most_let_through);
-        let (own, other) = (&mut self.counted, &other.counted);
-        own.requests += other.requests;
-        own.above += other.above;
-        own.wrongly_admitted += other.wrongly_admitted;
-        own.wrongly_limited += other.wrongly_limited;
-        own.sources += other.sources;
-        own.sources_above += other.sources_above;
-        own.let_through += other.let_through;
-        own.limited_below += other.limited_below;
+        let (counted, other) = (&mut self.counted, &other.counted);
+        counted.requests += other.requests;
+        counted.above += other.above;
+        counted.wrongly_admitted += other.wrongly_admitted;
+        counted.wrongly_limited += other.wrongly_limited;
+        counted.sources += other.sources;
+        counted.sources_above += other.sources_above;
+        counted.let_through += other.let_through;
+        counted.limited_below += other.limited_below;
     }
 
     pub(super) fn result(&self) -> Counted {

@@ -92,7 +92,7 @@ pub fn measure(sources: &Sources, limit: &Limit, done: impl Fn(u64) + Sync) -> a
     let mut all = ThreadMeasurement::new(limit)?;
     for part in &parts {
         all.judges.merge(&part.judges);
-        all.counters.iter_mut().zip(&part.counters).for_each(|(own, other)| own.merge(other));
+        all.counters.iter_mut().zip(&part.counters).for_each(|(counter, other)| counter.merge(other));
     }
     Ok(Measured {
         sources: sources.clone(),

@@ -174,8 +174,8 @@ impl Judges {
             self.judges.iter_mut().map(|judge| judge.end(key)).collect::<anyhow::Result<Vec<u64>>>()?;
         let by_log = admitted.get(self.log).copied().unwrap_or_default();
         if by_log < requests && by_log > 0 {
-            for (fairness, own) in self.fairness.iter_mut().zip(admitted) {
-                fairness.add(share(own, by_log));
+            for (fairness, by_judge) in self.fairness.iter_mut().zip(admitted) {
+                fairness.add(share(by_judge, by_log));
             }
         }
         Ok(())
@@ -184,11 +184,11 @@ impl Judges {
     fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.keys += other.keys;
-        for (own, other) in self.judges.iter_mut().zip(&other.judges) {
-            own.totals.add(&other.totals);
+        for (judge, other) in self.judges.iter_mut().zip(&other.judges) {
+            judge.totals.add(&other.totals);
         }
-        for (own, other) in self.fairness.iter_mut().zip(&other.fairness) {
-            own.merge(*other);
+        for (fairness, other) in self.fairness.iter_mut().zip(&other.fairness) {
+            fairness.merge(*other);
         }
     }
 

@@ -127,11 +127,11 @@ fn duration(text: &[u8], unit: Option<Unit>) -> Option<u64> {
 
 fn nanos(text: &str, unit: Option<Unit>) -> Option<u64> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
-    let (number, own) = text.split_at(end);
+    let (number, suffix) = text.split_at(end);
     let usual = if number.contains('.') { "s" } else { "ms" };
-    let unit = match own {
+    let unit = match suffix {
         "" => unit.or_else(|| usual.parse().ok())?,
-        own => own.parse().ok()?,
+        suffix => suffix.parse().ok()?,
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let is_number = !whole.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());

@@ -281,7 +281,7 @@ impl RequestMaker {
             let (name, field) =
                 text.split_once('=').with_context(|| format!("--header {text}: write NAME=FIELD"))?;
             let name = name.parse::<HeaderName>().with_context(|| format!("--header {text}"))?;
-            usual.retain(|(own, _)| *own != name);
+            usual.retain(|(header, _)| *header != name);
             let index = wanted.add(Field::of_name(field));
             usual.push((name, index));
             without_values.push((format!("--header {text}"), index));
@@ -348,7 +348,7 @@ impl RequestMaker {
         if let Some((index, plans)) = &self.plan
             && let Some(name) = record.get(*index)
         {
-            match plans.iter().find(|(own, _)| own.as_bytes() == name) {
+            match plans.iter().find(|(plan_name, _)| plan_name.as_bytes() == name) {
                 Some((_, plan)) => drop(extensions.insert(plan.clone())),
                 None => self.assumed.plans += 1,
             }

@@ -107,7 +107,7 @@ pub(super) fn parse(
 fn set_places(places: &[(usize, usize)], mut rest: Rest<'_>, wanted: &Wanted, record: &mut Record) {
     let mut number = 0;
     while let Some(value) = rest.field() {
-        let indices = places.iter().filter(|(own, _)| *own == number);
+        let indices = places.iter().filter(|(place, _)| *place == number);
         indices.for_each(|(_, index)| set_column(record, wanted, *index, value));
         number += 1;
     }

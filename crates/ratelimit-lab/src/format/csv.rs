@@ -45,8 +45,10 @@ impl Columns {
             (0..count).map(|at| String::from_utf8_lossy(columns.value(at)).trim().to_owned()).collect();
         columns.count = count;
         for (index, field) in wanted.fields().iter().enumerate() {
-            let column =
-                wanted.names(field).into_iter().find_map(|name| names.iter().position(|own| own == name));
+            let column = wanted
+                .names(field)
+                .into_iter()
+                .find_map(|name| names.iter().position(|column_name| column_name == name));
             if index == Wanted::TIME {
                 column?;
             }
@@ -57,7 +59,7 @@ impl Columns {
 
     /// Whether a column has the values of the field with this index.
     pub(super) fn has(&self, index: usize) -> bool {
-        self.fields.iter().any(|(own, _)| *own == index)
+        self.fields.iter().any(|(field, _)| *field == index)
     }
 
     /// Reads a line into the record.

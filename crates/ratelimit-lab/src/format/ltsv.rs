@@ -68,7 +68,7 @@ impl Labels {
             for (index, rank) in places {
                 let has_value = !value.is_empty() && value != b"-";
                 if let Some(place) = found.get_mut(*index).filter(|_| has_value)
-                    && place.is_none_or(|(own, _)| rank < &own)
+                    && place.is_none_or(|(found_rank, _)| rank < &found_rank)
                 {
                     *place = Some((*rank, value));
                 }

@@ -39,7 +39,7 @@ impl Pattern {
     /// # Errors
     /// If none has the time, or a field that has only one name: with that name.
     pub(super) fn groups(&self, wanted: &Wanted) -> Result<Groups, &'static str> {
-        let place = |name: &str| self.0.capture_names().position(|own| own == Some(name));
+        let place = |name: &str| self.0.capture_names().position(|group| group == Some(name));
         let mut fields = Vec::new();
         for (index, field) in wanted.fields().iter().enumerate() {
             let groups: Vec<usize> = wanted.names(field).into_iter().filter_map(place).collect();

@@ -61,7 +61,7 @@ pub(super) fn parse(
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
-    let parse = ALL.iter().find_map(|(own, parse)| (*own == format).then_some(parse));
+    let parse = ALL.iter().find_map(|(known, parse)| (*known == format).then_some(parse));
     let fields =
         parse.and_then(|parse| parse(Rest(line))).ok_or("it is not of the format of the other lines")?;
     record.time = times.of_server(fields.time).ok_or_else(|| times.reason(fields.time))?;

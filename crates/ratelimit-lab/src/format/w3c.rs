@@ -27,7 +27,9 @@ impl Columns {
     /// Reads the comment that names the columns; `None` if it has no time.
     pub(super) fn of_header(line: &[u8], wanted: &Wanted) -> Option<Self> {
         let names: Vec<&[u8]> = values(line.strip_prefix(FIELDS)?).collect();
-        let place = |name: &str| names.iter().position(|own| own.eq_ignore_ascii_case(name.as_bytes()));
+        let place = |name: &str| {
+            names.iter().position(|column_name| column_name.eq_ignore_ascii_case(name.as_bytes()))
+        };
         let mut columns = Self {
             count: names.len(),
             date_and_time: place("date").zip(place("time")),
@@ -61,7 +63,7 @@ impl Columns {
 
     /// Whether a column has the values of the field with this index.
     pub(super) fn has(&self, index: usize) -> bool {
-        self.fields.iter().any(|(own, _)| *own == index)
+        self.fields.iter().any(|(field, _)| *field == index)
     }
 
     /// Reads a line into the record.
@@ -79,7 +81,7 @@ impl Columns {
                 date = if column == of_date { value } else { date };
                 time = if column == of_time { value } else { time };
             }
-            for (index, _) in self.fields.iter().filter(|(_, own)| *own == column) {
+            for (index, _) in self.fields.iter().filter(|(_, field_column)| *field_column == column) {
                 set_column(record, wanted, *index, value);
             }
         }

@@ -91,8 +91,8 @@ impl Wrapper {
                 (kind != Kind::Json || !has_client(line, wanted))
                     && match of_line(inner, wanted, pattern) {
                         None => false,
-                        Some(own) if !own.has_names() && has_names(wanted) => false,
-                        own => pattern.is_some() || expected.format.is_none() || own == expected.format,
+                        Some(format) if !format.has_names() && has_names(wanted) => false,
+                        format => pattern.is_some() || expected.format.is_none() || format == expected.format,
                     }
             });
             let count = requests.count();

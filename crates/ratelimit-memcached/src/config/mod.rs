@@ -133,7 +133,7 @@ impl Default for MemcachedConfig {
 impl fmt::Debug for MemcachedConfig {
     /// Does not show secrets, only whether they are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hidden = |given: bool| if given { "hidden" } else { "none" };
+        let hidden = |is_set: bool| if is_set { "hidden" } else { "none" };
         let servers: Vec<&str> = self.servers.iter().map(|server| without_log_in(server)).collect();
         f.debug_struct("MemcachedConfig")
             .field("servers", &servers)

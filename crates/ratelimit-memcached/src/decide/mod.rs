@@ -166,7 +166,8 @@ async fn take_back(space: &Arc<Space>, undo: Rollback, deadline: Instant) -> boo
     let task = tokio::spawn(async move {
         let deadline = space.deadline();
         // A failure leaves too much counted. Nothing is tried twice, because that could leave too little.
-        let refunds = by_server(undo.refunds).into_iter().map(|given| refund(&space, given, deadline));
+        let refunds =
+            by_server(undo.refunds).into_iter().map(|of_server| refund(&space, of_server, deadline));
         let (taken, refunded) = join(take(&space, deductions, deadline), join_all(refunds)).await;
         taken.iter().chain(&refunded).all(Result::is_ok)
     });

@@ -132,10 +132,10 @@ impl Entries {
     pub(crate) fn change(&mut self, nth: usize, state: Option<State>, meter: &Meter, now: Timestamp) {
         let entry = &mut self.entries[nth];
         let life = state.as_ref().map_or(Duration::ZERO, |state| meter.forget_at(state).since(now));
-        let own = self.lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
+        let lifetime = self.lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
         // The units of another limit may count for longer: concurrency limits with different leases share a log.
         let is_shared = matches!(&state, Some(State::Log(log)) if !log.units.is_empty());
-        entry.lifetime = if is_shared { own.max(entry.lifetime) } else { own };
+        entry.lifetime = if is_shared { lifetime.max(entry.lifetime) } else { lifetime };
         (entry.state, entry.is_changed) = (Ok(state), true);
     }
 

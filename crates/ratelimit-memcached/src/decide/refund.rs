@@ -76,8 +76,8 @@ pub(crate) async fn take(
 /// Groups refunds by server, so that those on one server do not wait for another.
 pub(crate) fn by_server(refunds: Vec<GivenAt>) -> Vec<Vec<GivenAt>> {
     let mut servers = BTreeMap::<usize, Vec<GivenAt>>::new();
-    for given in refunds {
-        servers.entry(given.refund.claim.key.server).or_default().push(given);
+    for returned in refunds {
+        servers.entry(returned.refund.claim.key.server).or_default().push(returned);
     }
     servers.into_values().collect()
 }
@@ -112,17 +112,17 @@ async fn refund_once(
 ) -> Vec<GivenAt> {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::new(space.lifetimes));
     let places: Vec<usize> =
-        open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
+        open.iter().map(|returned| entries.push(&mut batch, &returned.refund.claim.key)).collect();
     entries.receive(&batch.send(deadline).await);
     let mut read = Vec::with_capacity(open.len());
-    for (given, nth) in open.into_iter().zip(places) {
-        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = &given;
+    for (returned, nth) in open.into_iter().zip(places) {
+        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = &returned;
         match entries.state(nth) {
             Ok(mut state) => {
                 if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
                     entries.change(nth, state, &claim.meter, *now);
                 }
-                read.push((given, nth));
+                read.push((returned, nth));
             }
             // So far this has only read.
             Err(failure) => results.push(Err(failure.not_applied())),
@@ -132,11 +132,11 @@ async fn refund_once(
     let writes = entries.write(&mut batch);
     let answers = batch.send(deadline).await;
     let mut lost = Vec::new();
-    for (given, nth) in read {
+    for (returned, nth) in read {
         match Written::new(&answers, writes[nth]) {
             Written::Unchanged => {}
             Written::Stored => results.push(Ok(())),
-            Written::Lost => lost.push(given),
+            Written::Lost => lost.push(returned),
             Written::Failed(failure) => results.push(Err(failure)),
         }
     }

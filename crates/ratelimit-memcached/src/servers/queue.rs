@@ -182,11 +182,11 @@ impl Pending {
     /// Takes the reply to its next command; `false` if the reply belongs to another one.
     pub(crate) fn receive(&mut self, reply: Result<Reply, StoreError>, stamp: Stamp) -> bool {
         let expected = self.stamp.wrapping_add(self.replies.len() as u64);
-        let own = stamp == Stamp::None || stamp == Stamp::Of(expected);
-        if own {
+        let is_next = stamp == Stamp::None || stamp == Stamp::Of(expected);
+        if is_next {
             self.replies.push(reply);
         }
-        own
+        is_next
     }
 
     /// Whether there is a reply to each command.
@@ -246,10 +246,10 @@ mod tests {
         let awaited = sent(&queue, 0);
         assert_eq!(awaited.iter().map(|pending| pending.stamp).collect::<Vec<_>>(), [1, 2]);
         for (mut pending, outcome) in awaited.into_iter().zip(&mut outcomes) {
-            let (foreign, own) = (pending.stamp + 1, pending.stamp);
+            let (foreign, expected) = (pending.stamp + 1, pending.stamp);
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Of(foreign)));
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Lacking));
-            assert!(pending.receive(Ok(Reply::Done), Stamp::Of(own)) && pending.is_complete());
+            assert!(pending.receive(Ok(Reply::Done), Stamp::Of(expected)) && pending.is_complete());
             pending.finish(&error::broken());
             let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
             assert!(matches!(replies[..], [Ok(Reply::Done)]));

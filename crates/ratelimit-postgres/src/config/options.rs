@@ -89,8 +89,8 @@ impl PostgresConfig {
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let url = StoreUrl::parse(ERRORS.store(), url)?;
         for names in SYNONYMS {
-            let mut given = url.options().iter().filter(|option| names.contains(&option.name()));
-            if let (Some(one), Some(other)) = (given.next(), given.next()) {
+            let mut synonyms = url.options().iter().filter(|option| names.contains(&option.name()));
+            if let (Some(one), Some(other)) = (synonyms.next(), synonyms.next()) {
                 let (one, other) = (one.name(), other.name());
                 return Err(ERRORS.misconfigured(format!(
                     "the options `{one}` and `{other}` are the same: give one of them"
@@ -131,8 +131,8 @@ fn server_of(url: &StoreUrl<'_>) -> Result<PgConnectOptions, StoreError> {
         ));
     }
     parsed(OF_THE_CLIENT).ok_or_else(|| {
-        let mut given = url.options().iter().filter(|option| OF_THE_CLIENT.contains(&option.name()));
-        let wrong = given.find(|option| parsed(&[option.name()]).is_none());
+        let mut options = url.options().iter().filter(|option| OF_THE_CLIENT.contains(&option.name()));
+        let wrong = options.find(|option| parsed(&[option.name()]).is_none());
         wrong.map_or_else(
             || ERRORS.misconfigured("the options of the address are not valid"),
             |option| {

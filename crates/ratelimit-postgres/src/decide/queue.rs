@@ -236,9 +236,9 @@ impl Worker {
         if !self.counted {
             return;
         }
-        let own = matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.progress, progress));
-        let lent = if own { self.queue.lend() } else { None };
-        let own = lent.is_some();
+        let is_alone = matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.progress, progress));
+        let lent = if is_alone { self.queue.lend() } else { None };
+        let is_lent = lent.is_some();
         let first = async move {
             let _lent = lent;
             self.send(batch).await;
@@ -250,7 +250,7 @@ impl Worker {
                 });
             }
         };
-        if own {
+        if is_lent {
             RunToEnd::new(first).await;
         } else {
             tokio::spawn(first);
@@ -318,9 +318,9 @@ impl Worker {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for job in batch {
-                    let own = answers.by_ref().take(job.slices.len()).collect();
+                    let of_job = answers.by_ref().take(job.slices.len()).collect();
                     // A dropped receiver is ignored.
-                    let _ = job.reply.send(Ok(own));
+                    let _ = job.reply.send(Ok(of_job));
                 }
             }
             Err(failure) => {

@@ -34,7 +34,7 @@ pub(crate) struct Link {
     permits: Semaphore,
     first_migration: FirstMigration,
     /// Itself, for the task of the first migration.
-    own: Weak<Self>,
+    itself: Weak<Self>,
 }
 
 /// When the store migrates.
@@ -60,10 +60,10 @@ impl Link {
                 let most = usize::try_from(most).unwrap_or(usize::MAX);
                 (address_of(&pool.connect_options()), most, Source::pool(pool))
             }
-            None => (address_of(&config.server), usize::MAX, Source::own(&config)),
+            None => (address_of(&config.server), usize::MAX, Source::own_connections(&config)),
         };
         let connections = config.connections.min(most).max(1);
-        Ok(Arc::new_cyclic(|own| Self {
+        Ok(Arc::new_cyclic(|itself| Self {
             config,
             names,
             address,
@@ -71,7 +71,7 @@ impl Link {
             connections,
             permits: Semaphore::new(connections),
             first_migration: FirstMigration::new(migrates == Migrates::First),
-            own: own.clone(),
+            itself: itself.clone(),
         }))
     }
 
@@ -111,9 +111,9 @@ impl Link {
     #[cold]
     async fn migrate_first(&self, deadline: Instant) -> Result<(), StoreError> {
         let migrate = || {
-            let own = self.own.clone();
+            let itself = self.itself.clone();
             async move {
-                match own.upgrade() {
+                match itself.upgrade() {
                     Some(link) => link.migrate().await,
                     None => Ok(()), // nobody waits for it
                 }

@@ -53,7 +53,7 @@ impl ActiveConnection {
 }
 
 impl Source {
-    pub(crate) fn own(config: &PostgresConfig) -> Self {
+    pub(crate) fn own_connections(config: &PostgresConfig) -> Self {
         let bare = quiet(&config.server);
         let kind = Kind::Own {
             settled: Box::new(settled(&bare, config)),

@@ -37,8 +37,8 @@ impl PostgresStore {
         mut visit: impl FnMut(&MeterId<'_>) + Send,
     ) -> Result<MeterScan, StoreError> {
         let mut scan = MeterScan::default();
-        let mut own = Range::from(names_of(namespace));
-        while let Some(names) = self.page(&mut own, &mut scan, most).await? {
+        let mut of_namespace = Range::from(names_of(namespace));
+        while let Some(names) = self.page(&mut of_namespace, &mut scan, most).await? {
             for id in names.iter().filter_map(|name| MeterId::from_bytes(name)) {
                 visit(&id);
             }

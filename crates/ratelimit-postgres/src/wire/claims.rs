@@ -92,25 +92,25 @@ mod tests {
         let [first, last] = all_names();
         let name = |key: &[u8]| name_of(&MeterId { namespace: "api", scope: "log", key });
         let keys: [&[u8]; 9] = [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\xff\xff", b"b", b"b\0", &[0xff; 120]];
-        for own in keys {
-            let [after, before] = only_name(&name(own));
+        for key in keys {
+            let [after, before] = only_name(&name(key));
             for other in keys {
                 let name = name(other);
                 assert!(first < name && name < last);
-                assert_eq!(after < name && name < before, own == other, "{own:?} {other:?}");
+                assert_eq!(after < name && name < before, key == other, "{key:?} {other:?}");
             }
         }
     }
 
     #[test]
     fn the_names_of_a_namespace_are_between_its_bounds_and_no_others() {
-        for own in ["", "a", "api", "api2", "ap:"] {
-            let [after, before] = names_of(own);
+        for bounded in ["", "a", "api", "api2", "ap:"] {
+            let [after, before] = names_of(bounded);
             for namespace in ["", "a", "api", "api2", "ap:", "apj"] {
                 for (scope, key) in [("log", &b""[..]), ("sliding:60s", b"\xff\xff"), ("log", &[b'x'; 300])] {
                     let name = name_of(&MeterId { namespace, scope, key });
-                    let is_own = namespace == own && name[0] != b'#';
-                    assert_eq!(after < name && name < before, is_own, "{namespace:?} {own:?}");
+                    let is_own = namespace == bounded && name[0] != b'#';
+                    assert_eq!(after < name && name < before, is_own, "{namespace:?} {bounded:?}");
                 }
             }
         }

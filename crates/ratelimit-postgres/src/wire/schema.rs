@@ -104,18 +104,18 @@ impl Names {
                 "the prefix may contain only lower-case letters, digits and `_`, must not begin with a digit, and has at most 32 bytes",
             );
         }
-        let own = format!("{}{prefix}", quoted(schema));
+        let qualified = format!("{}{prefix}", quoted(schema));
         let call = |function: &str, arguments: usize| -> Arc<str> {
-            format!("SELECT {own}{function}_v1({})", placeholders(arguments)).into()
+            format!("SELECT {qualified}{function}_v1({})", placeholders(arguments)).into()
         };
         let take = format!("{}{}", placeholders(7), ", NULL".repeat(MANY_ANSWERS));
-        let page = format!("SELECT id FROM {own}meters WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
+        let page = format!("SELECT id FROM {qualified}meters WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
         let names = format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page");
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
             claim: call("claim", 6),
-            take: format!("CALL {own}take_v1({take})").into(),
+            take: format!("CALL {qualified}take_v1({take})").into(),
             take_one: call("take_one", 15),
             take_one_pooled: call("take_one_pooled", 15),
             refund: call("refund", 4),
@@ -186,10 +186,10 @@ impl Names {
     /// An expression: whether the functions are of a newer version.
     fn is_newer(&self) -> String {
         let comment = self.comment();
-        let own = VERSION.split(['-', '+']).next().unwrap_or_default();
+        let version = VERSION.split(['-', '+']).next().unwrap_or_default();
         format!(
             "coalesce(string_to_array(substring({comment} from '^ratelimit-postgres ([0-9]+[.][0-9]+[.][0-9]+)'), '.')::int[] \
-             > string_to_array('{own}', '.')::int[], false)"
+             > string_to_array('{version}', '.')::int[], false)"
         )
     }
 

@@ -106,8 +106,8 @@ pub(crate) fn args(options: &[&str]) -> Args {
     let free = ["ratelimit-server", "--http=127.0.0.1:0", "--grpc=127.0.0.1:0", "--redis=127.0.0.1:0"];
     let doors = ["--http", "--grpc", "--redis"];
     let free = free.iter().filter(|option| {
-        let given = doors.iter().find(|door| option.starts_with(*door));
-        given.is_none_or(|door| !options.iter().any(|option| option.starts_with(door)))
+        let its_door = doors.iter().find(|door| option.starts_with(*door));
+        its_door.is_none_or(|door| !options.iter().any(|option| option.starts_with(door)))
     });
     Args::try_parse_from(free.copied().chain(options.iter().copied())).unwrap()
 }

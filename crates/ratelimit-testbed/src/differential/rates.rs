@@ -102,16 +102,16 @@ impl<S: CounterStore> Differential<S> {
             return;
         }
         let nth = history.charges.len() - 1 - random.below(history.charges.len().min(6) as u64) as usize;
-        let mut given = history.charges.swap_remove(nth);
+        let mut refunded = history.charges.swap_remove(nth);
         if random.below(3) == 0 {
-            given.cost = random.below(given.cost) + 1;
+            refunded.cost = random.below(refunded.cost) + 1;
         }
         if random.below(6) == 0 {
-            given.meter = random.pick(&history.plans); // of another limit
+            refunded.meter = random.pick(&history.plans); // of another limit
         }
-        let (id, meter, now) = (given.id, random.pick(&history.plans), Timestamp::from_nanos(history.now));
+        let (id, meter, now) = (refunded.id, random.pick(&history.plans), Timestamp::from_nanos(history.now));
         let (debts, before) = (self.debts(&id), self.map.get(&id.to_bytes()).cloned());
-        self.refund(now, given).await;
+        self.refund(now, refunded).await;
         let changed = before != self.map.get(&id.to_bytes()).cloned();
         counts.refunds += u64::from(changed && debts > 1);
         let look = [Claim { id, cost: 1, meter }];

@@ -94,24 +94,24 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
 /// The limits of a policy: its own, and those of each plan that names the policy, `None` if the plan is unlimited.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyLimits {
-    pub(super) own: Option<Limits>,
+    pub(super) default_limits: Option<Limits>,
     pub(super) plans: BTreeMap<String, Option<Limits>>,
 }
 
 impl PolicyLimits {
     fn of(policy: &file::Policy, plans: &Plans) -> Result<Self, Problem> {
         name(&policy.name.location, &policy.name)?;
-        let own = policy.limit.as_ref().map(limits).transpose()?;
+        let default_limits = policy.limit.as_ref().map(limits).transpose()?;
         let said = plans.iter().filter_map(|(plan, said)| Some((plan, said.get(&**policy.name)?)));
         let plans = said.map(|(plan, texts)| {
             let is_unlimited = matches!(texts.each()[..], [(_, text)] if text.trim() == "unlimited");
             Ok((plan.clone(), if is_unlimited { None } else { Some(limits(texts)?) }))
         });
-        Ok(Self { own, plans: plans.collect::<Result<_, _>>()? })
+        Ok(Self { default_limits, plans: plans.collect::<Result<_, _>>()? })
     }
 
     pub(super) fn each(&self) -> impl Iterator<Item = &Limits> {
-        self.plans.values().chain([&self.own]).flatten()
+        self.plans.values().chain([&self.default_limits]).flatten()
     }
 
     /// The largest number of limits that a request can have.
@@ -127,10 +127,10 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
     };
     let plans: BTreeMap<String, Option<Plan>> = limits.plans.iter().map(made).collect();
     let source = keys.all(&policy.key.location, &policy.key.each())?;
-    let is_for_all = limits.own.is_some();
+    let is_for_all = limits.default_limits.is_some();
     // Without limits of its own, the policy applies only to requests with one of its plans, so any of them can be its
     // default.
-    let plan = limits.own.clone().map(|limits| Plan::known(name, limits));
+    let plan = limits.default_limits.clone().map(|limits| Plan::known(name, limits));
     let plan = plan.or_else(|| plans.values().flatten().next().cloned());
     let Some(plan) = plan else {
         return Err(Problem::at(&policy.location, "the policy has no limit: set `limit`, or one in a plan"));

@@ -79,8 +79,8 @@ impl Config {
     /// # Ok::<(), ratelimit_tower::config::ConfigError>(())
     /// ```
     pub fn limits(&self, policy: &str, plan: Option<&str>) -> Option<&Limits> {
-        let PolicyLimits { own, plans } = self.limits.get(policy)?;
-        plan.and_then(|plan| plans.get(plan)).unwrap_or(own).as_ref()
+        let PolicyLimits { default_limits, plans } = self.limits.get(policy)?;
+        plan.and_then(|plan| plans.get(plan)).unwrap_or(default_limits).as_ref()
     }
 
     /// Relative paths in `text` start from `folder`.

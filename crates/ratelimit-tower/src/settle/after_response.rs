@@ -56,13 +56,13 @@ fn wait(sending: &Arc<Sending>, times: Vec<Duration>) {
         observe::unsettled(&"there is no tokio runtime: the time in which to settle is not observed");
         return;
     };
-    let own = sending.clone();
+    let in_task = sending.clone();
     let task = runtime.spawn(async move {
         let mut waited = Duration::ZERO;
         for time in times {
-            own.pending.limiter.sleep(time.saturating_sub(waited)).await;
+            in_task.pending.limiter.sleep(time.saturating_sub(waited)).await;
             waited = time;
-            own.time_out(time);
+            in_task.time_out(time);
         }
     });
     let _ = sending.waiting.set(task.abort_handle());
