@@ -15,7 +15,8 @@ use crate::Timestamp;
 /// ```
 /// use std::time::Duration;
 ///
-/// use ratelimit_core::{Clock, Timer, Timestamp, TokioClock};
+/// use ratelimit_core::clock::{Timer, TokioClock};
+/// use ratelimit_core::{Clock, Timestamp};
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// may have been charged all the same. It never contains a password or a key.
 ///
 /// ```
-/// use ratelimit_core::{Applied, ErrorKind, StoreError};
+/// use ratelimit_core::store::Applied;
+/// use ratelimit_core::{ErrorKind, StoreError};
 ///
 /// let error = StoreError::new("redis", ErrorKind::Unreachable, "connection refused").at("127.0.0.1:6379");
 /// assert!(error.is_retryable());
