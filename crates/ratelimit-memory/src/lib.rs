@@ -48,7 +48,7 @@
 //!
 //! "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
 //! clock.** A claim whose `now` is far ahead of the others would remove their meters as expired, but only up to eight
-//! that it visits, because the store does not remember its time. [`SystemClock`](ratelimit_core::SystemClock) never
+//! that it visits, because the store does not remember its time. [`SystemClock`] never
 //! jumps.
 //!
 //! # Memory
@@ -57,7 +57,7 @@
 //! its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit,
 //! and after a burst up to four times as much. A shard with one meter has room for 56, in 2 kB; if there will always be
 //! few meters, configure fewer [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters;
-//! [`WhenFull`](WhenFull) says which of them stay when it is reached.
+//! [`WhenFull`] says which of them stay when it is reached.
 //!
 //! Instead of keys, a store compares fingerprints of 96 bits, keyed with secrets that never leave the process. The
 //! probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.

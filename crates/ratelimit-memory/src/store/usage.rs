@@ -18,7 +18,7 @@ impl MemoryStore {
     }
 
     /// The number of meters that were evicted although they still counted, since the store was created. Their keys have
-    /// begun anew, with a full quota. If it rises, raise [`max_keys`](MemoryConfig::max_keys).
+    /// begun anew, with a full quota. If it rises, raise [`max_keys`](crate::MemoryConfig::max_keys).
     ///
     /// Meters that were empty, or whose time was over, are not among them. A meter whose time has just ended may count for
     /// up to a second more. With the feature `metrics` of [`ratelimit_core`], which that of `ratelimit-tower` enables, this is
