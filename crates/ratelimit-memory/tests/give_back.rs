@@ -180,12 +180,12 @@ fn of_concurrent_calls_one_gives_back() {
                 // The first give-back and the first clone may come at the same time.
                 scope.spawn(move || {
                     barrier.wait();
-                    let own: Decision<'_> = shared.clone();
+                    let clone: Decision<'_> = shared.clone();
                     match (number + round) % 4 {
                         0 => limiter.refund_now(shared),
-                        1 => limiter.settle_now(&own, 0).unwrap(),
-                        2 => limiter.release_now(&own.into_owned()),
-                        _ => drop(limiter.renew_now(&own).unwrap()),
+                        1 => limiter.settle_now(&clone, 0).unwrap(),
+                        2 => limiter.release_now(&clone.into_owned()),
+                        _ => drop(limiter.renew_now(&clone).unwrap()),
                     }
                 });
             }

@@ -46,10 +46,10 @@ impl Model {
         answer
     }
 
-    fn refund(&mut self, now: Timestamp, given: &Refund<'_>) {
-        let mut state = self.0.get(&given.id.to_bytes()).cloned();
-        if refund(&given.meter, &mut state, given.cost, given.receipt, now) {
-            self.0.extend(state.map(|state| (given.id.to_bytes(), state)));
+    fn refund(&mut self, now: Timestamp, returned: &Refund<'_>) {
+        let mut state = self.0.get(&returned.id.to_bytes()).cloned();
+        if refund(&returned.meter, &mut state, returned.cost, returned.receipt, now) {
+            self.0.extend(state.map(|state| (returned.id.to_bytes(), state)));
         }
     }
 }
@@ -94,14 +94,14 @@ fn the_store_answers_like_the_model() {
         admitted += usize::from(answer.admitted);
         if answer.charged && random.below(4) == 0 {
             let verdict = &answer.verdicts[0];
-            let given = Refund {
+            let returned = Refund {
                 id: claims[0].id,
                 cost: claims[0].cost,
                 meter: claims[0].meter,
                 receipt: verdict.receipt,
             };
-            store.refund_now(now, &[given]);
-            model.refund(now, &given);
+            store.refund_now(now, &[returned]);
+            model.refund(now, &returned);
         }
         if random.below(50) == 0 {
             store.reset_now(Claims::new(now, mode, &claims[..1]).unwrap());

@@ -61,7 +61,7 @@ impl Fingerprint {
 #[repr(C)] // what each key needs is side by side
 pub struct Fingerprints {
     /// The seed for a limit's name, and the value that distinguishes the two hashes of a key.
-    own: [u64; 2],
+    secrets: [u64; 2],
     shared: [SharedSeed; 2],
 }
 
@@ -78,7 +78,7 @@ impl Fingerprints {
     }
 
     fn of_secrets([name, key, low, high]: [u64; 4]) -> Self {
-        Self { own: [name, key], shared: [low, high].map(SharedSeed::from_u64) }
+        Self { secrets: [name, key], shared: [low, high].map(SharedSeed::from_u64) }
     }
 
     /// The fingerprint of a meter's name.
@@ -87,7 +87,7 @@ impl Fingerprints {
     /// of the key.
     #[inline(always)]
     pub fn of(&self, id: &MeterId<'_>) -> Fingerprint {
-        let mut name = fast::FoldHasher::with_seed(self.own[0], &self.shared[0]);
+        let mut name = fast::FoldHasher::with_seed(self.secrets[0], &self.shared[0]);
         // Each part is mixed in after the previous state was rotated by the part's length, and then multiplied. This
         // marks where one part ends and the next begins.
         if !id.namespace.is_empty() {
@@ -97,7 +97,7 @@ impl Fingerprints {
         let name = name.finish();
         // All bits of this hash are compared, so none of them has to be of better quality than the others.
         let mut low = fast::FoldHasher::with_seed(name, &self.shared[0]);
-        let mut high = quality::FoldHasher::with_seed(name ^ self.own[1], &self.shared[1]);
+        let mut high = quality::FoldHasher::with_seed(name ^ self.secrets[1], &self.shared[1]);
         low.write(id.key);
         high.write(id.key);
         Fingerprint { low: low.finish(), high: high.finish() }

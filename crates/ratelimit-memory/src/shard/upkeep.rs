@@ -111,8 +111,8 @@ impl Shard {
             return room;
         }
         // Without room for all of them no other meter is removed.
-        let own = spared.iter().filter(|own| self.find(**own).is_some()).count();
-        if wanted.saturating_add(own) > bound.most {
+        let known = spared.iter().filter(|fingerprint| self.find(**fingerprint).is_some()).count();
+        if wanted.saturating_add(known) > bound.most {
             return Room::default();
         }
         while self.len().saturating_add(wanted) > bound.most {
