@@ -151,16 +151,11 @@ impl MemoryStore {
         &self,
         mut shard: ShardGuard<'_>,
         place: SlotIndex,
-        (admitted, verdict): (bool, Verdict),
+        decided: (bool, Verdict),
         demand: Demand<'_>,
     ) -> (bool, Verdict) {
-        shard.record(place, admitted, demand);
-        let sweep = admitted && demand.charges() && shard.is_time_to_sweep();
-        drop(shard); // publishes what others read without the lock, and releases it
-        if sweep {
-            self.continue_sweep(demand.now);
-        }
-        (admitted, verdict)
+        shard.record(place, decided.0, demand);
+        self.release(shard, decided, demand)
     }
 
     /// A claim on a meter whose state is not in its slot: a log, a window of many segments, or a bucket of several rates.
@@ -171,9 +166,20 @@ impl MemoryStore {
         place: SlotIndex,
         demand: Demand<'_>,
     ) -> (bool, Verdict) {
-        let (admitted, verdict) = shard.claim_elsewhere(place, demand);
+        let decided = shard.claim_elsewhere(place, demand);
+        self.release(shard, decided, demand)
+    }
+
+    /// Releases the shard of a known meter, and continues the sweep if it is time.
+    #[inline(always)]
+    fn release(
+        &self,
+        shard: ShardGuard<'_>,
+        (admitted, verdict): (bool, Verdict),
+        demand: Demand<'_>,
+    ) -> (bool, Verdict) {
         let sweep = admitted && demand.charges() && shard.is_time_to_sweep();
-        drop(shard);
+        drop(shard); // publishes what others read without the lock, and releases it
         if sweep {
             self.continue_sweep(demand.now);
         }
