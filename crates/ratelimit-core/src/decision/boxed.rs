@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use super::charges::SharedList;
 use super::heap::Heap;
 use super::key_bytes::KeyBytes;
 use super::verdicts::{decisive, show_bans};
@@ -29,6 +30,8 @@ pub(super) struct Owned {
     pub(super) keys: Vec<Key>,
     pub(super) decided_by: usize,
     pub(super) verdicts: Verdicts,
+    /// What it has taken and not given back, shared with its clones.
+    pub(super) taken: SharedList,
 }
 
 /// A key of a decision.
@@ -79,7 +82,9 @@ impl<'l> Boxed<'l> {
             None => (Vec::new(), keys.into_iter().map(|key| key.limits.into_owned()).collect()),
         };
         let decided_by = decisive(&verdicts);
-        let owned = Owned { namespace: None, limits: own_limits, keys: own_keys, decided_by, verdicts };
+        let taken = SharedList::default();
+        let owned =
+            Owned { namespace: None, limits: own_limits, keys: own_keys, decided_by, verdicts, taken };
         Ok(Self { namespace, limits, owned: Heap::new(owned) })
     }
 }

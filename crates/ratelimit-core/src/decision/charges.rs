@@ -8,9 +8,10 @@ use super::heap::drop_here;
 use crate::{Limit, Receipt};
 
 /// The list, once it is needed: at the first call that gives back or renews, or at the first clone. Until then it takes no
-/// memory, and dropping it takes a comparison.
+/// memory elsewhere, and dropping it takes a comparison. It is boxed because an `Arc` is dropped by its address, which would be
+/// one in the decision: then the decision could not stay in registers.
 #[derive(Default)]
-pub(super) struct SharedList(Mutex<Option<Arc<Taken>>>);
+pub(super) struct SharedList(Mutex<Option<Box<Arc<Taken>>>>);
 
 /// The list itself.
 pub(super) struct Taken(Mutex<Charges>);
@@ -31,18 +32,21 @@ pub(crate) struct Charge {
 }
 
 impl SharedList {
-    /// The same list, for a clone.
-    pub(super) fn share(&self) -> Self {
-        Self(Mutex::new(self.lock().clone()))
-    }
-
     /// The list, which `begun` begins if this is the first call.
     pub(super) fn list(&self, begun: impl FnOnce() -> Charges) -> Arc<Taken> {
-        self.lock().get_or_insert_with(|| Arc::new(Taken(Mutex::new(begun())))).clone()
+        let begun = || Box::new(Arc::new(Taken(Mutex::new(begun()))));
+        Arc::clone(self.lock().get_or_insert_with(begun))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Taken>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Arc<Taken>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clone for SharedList {
+    /// The same list.
+    fn clone(&self) -> Self {
+        Self(Mutex::new(self.lock().clone()))
     }
 }
 
@@ -55,7 +59,6 @@ impl Taken {
 impl Drop for SharedList {
     #[inline]
     fn drop(&mut self) {
-        // `get_mut` needs no lock, so the optimizer can remove it.
         if let Some(taken) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             drop_here(taken);
         }

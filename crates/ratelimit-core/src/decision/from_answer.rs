@@ -23,7 +23,7 @@ impl<'l> ShortParts<'l> {
         show_bans(limits.iter(), std::iter::once(&mut first).chain(&mut *rest_of_them));
         let decided_by = decisive(std::iter::once(&first).chain(&*rest_of_them));
         let others = (!rest.is_empty()).then_some(others);
-        Some(Self { first, others, decided_by, cost, limits, namespace, key })
+        Some(Self { first, others, decided_by, cost, limits, namespace, key, taken: SharedList::default() })
     }
 }
 
@@ -43,6 +43,6 @@ impl<'l> Decision<'l> {
             let message = format!("it returned {returned} verdicts for {limits} limits");
             StoreError::new("the store", ErrorKind::Server, message).maybe_applied()
         })?;
-        Ok(Self { admitted, charged, now, parts: Parts::Boxed(parts), taken: SharedList::default() })
+        Ok(Self { admitted, charged, now, parts: Parts::Boxed(parts) })
     }
 }

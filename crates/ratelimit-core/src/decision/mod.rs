@@ -48,8 +48,6 @@ pub struct Decision<'l> {
     charged: bool,
     now: Timestamp,
     parts: Parts<'l>,
-    /// What it has taken and not given back, shared with its clones.
-    taken: SharedList,
 }
 
 /// The keys of a decision, the limits that apply to each, and a verdict for each limit.
@@ -62,7 +60,7 @@ pub(crate) enum Parts<'l> {
 }
 
 /// One short key under up to four borrowed limits.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct ShortParts<'l> {
     /// The verdict of the first limit.
     first: Verdict,
@@ -73,6 +71,8 @@ pub(crate) struct ShortParts<'l> {
     limits: &'l Limits,
     namespace: &'l str,
     key: ShortKey,
+    /// What it has taken and not given back, shared with its clones.
+    taken: SharedList,
 }
 
 /// How many limits a decision has in place.
@@ -110,7 +110,16 @@ impl<'l> ShortParts<'l> {
         limits: &'l Limits,
         verdict: Verdict,
     ) -> Self {
-        Self { first: verdict, others: None, decided_by: 0, cost, limits, namespace, key }
+        Self {
+            first: verdict,
+            others: None,
+            decided_by: 0,
+            cost,
+            limits,
+            namespace,
+            key,
+            taken: SharedList::default(),
+        }
     }
 }
 
@@ -118,7 +127,7 @@ impl<'l> Decision<'l> {
     /// The decision of these parts.
     #[inline(always)]
     pub(crate) fn of(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
-        Self { admitted, charged, now, parts, taken: SharedList::default() }
+        Self { admitted, charged, now, parts }
     }
 
     /// Whether the request may pass.

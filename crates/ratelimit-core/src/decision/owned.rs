@@ -40,8 +40,8 @@ impl Decision<'_> {
     /// ```
     #[must_use]
     pub fn into_owned(self) -> Decision<'static> {
-        let Self { admitted, charged, now, parts, taken } = self;
-        Decision { admitted, charged, now, parts: parts.into_owned(), taken }
+        let Self { admitted, charged, now, parts } = self;
+        Decision { admitted, charged, now, parts: parts.into_owned() }
     }
 }
 
@@ -59,7 +59,7 @@ impl Parts<'_> {
                 (limits.collect(), boxed.owned.keys.clone())
             }
         };
-        let owned = Owned { namespace, limits, keys, decided_by, verdicts };
+        let owned = Owned { namespace, limits, keys, decided_by, verdicts, taken: self.taken().clone() };
         Parts::Boxed(Boxed { namespace: "", limits: Vec::new(), owned: Heap::new(owned) })
     }
 }

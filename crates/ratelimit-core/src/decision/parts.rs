@@ -1,6 +1,7 @@
 //! What the parts of a decision are, whatever their shape.
 
 use super::boxed::AskedLimit;
+use super::charges::SharedList;
 use super::key_bytes::{ChargedKeys, KeyBytes};
 use super::verdicts::decisive;
 use super::{Parts, ShortParts};
@@ -67,6 +68,14 @@ impl Parts<'_> {
         match self {
             Self::Short(parts) => AskedLimit { key_index: 0, cost: parts.cost, limit: &parts.limits[index] },
             Self::Boxed(parts) => parts.asked_limit(index),
+        }
+    }
+
+    /// What it has taken and not given back.
+    pub(super) fn taken(&self) -> &SharedList {
+        match self {
+            Self::Short(parts) => &parts.taken,
+            Self::Boxed(parts) => &parts.owned.taken,
         }
     }
 

@@ -35,7 +35,7 @@ impl Decision<'_> {
             }
             charges
         };
-        self.taken.list(begun)
+        self.parts.taken().list(begun)
     }
 
     /// The cost of this limit, and the meter that it has charged; `None` if it charges nothing, as a ban.

@@ -9,7 +9,7 @@ impl Clone for Decision<'_> {
     fn clone(&self) -> Self {
         self.begin_list();
         let Self { admitted, charged, now, .. } = *self;
-        Self { admitted, charged, now, parts: self.parts.clone(), taken: self.taken.share() }
+        Self { admitted, charged, now, parts: self.parts.clone() }
     }
 }
 

@@ -46,7 +46,10 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
             },
             Err(request) => request,
         };
-        self.decide_all_now(&request, now, mode, refusals)
+        // Taken apart and put together, so that it is returned in another place than that of one claim: the optimizer keeps a
+        // decision in registers only if no call gets its address.
+        let decision = self.decide_all_now(&request, now, mode, refusals)?;
+        Ok(decision)
     }
 }
 

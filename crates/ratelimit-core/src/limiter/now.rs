@@ -179,6 +179,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         now_or_error(self.settle_each(decision, units))?
     }
 
+    #[inline(never)] // or it would be part of the caller's function, wherever that is
     pub(super) fn decide_all_now<'l>(
         &'l self,
         request: &Request<'_, 'l>,

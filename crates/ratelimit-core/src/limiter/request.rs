@@ -84,7 +84,14 @@ impl<'k, 'l> Request<'k, 'l> {
     /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
-        self.as_simple().ok_or(self)
+        match self.parts {
+            RequestKeys::One(RequestKey { key, cost, limits }) => match limits {
+                None => Ok(Simple { key, cost, limits: None }),
+                Some(Cow::Borrowed(limits)) => Ok(Simple { key, cost, limits: Some(limits) }),
+                limits => Err(Self { parts: RequestKeys::One(RequestKey { key, cost, limits }) }),
+            },
+            parts => Err(Self { parts }),
+        }
     }
 
     /// Like [`into_simple`](Self::into_simple), for a request that is still needed.
