@@ -420,7 +420,7 @@ impl Bucket {
             let instant = debts.iter().map(fits_at).max().map(Timestamp::derived)?;
             self.drained(at, instant)
         };
-        let units = debts.iter().map(|debt| self.units(debt, seen)).max().unwrap_or(0);
+        let units = debts.iter().map(|debt| self.units(debt, seen)).fold(0, u64::max);
         Verdict {
             fits,
             limit: self.burst,

@@ -142,6 +142,7 @@ impl BucketState {
 }
 
 /// The latest `tat` of the debts; `None` if there are no debts.
+#[inline]
 pub(super) fn latest(debts: &[Debt]) -> Option<Timestamp> {
     debts.iter().map(|debt| debt.tat).max()
 }
