@@ -1,14 +1,14 @@
 //! The store: a claim's way to its meter.
 
+mod new_or_large;
+mod traits;
 mod usage;
 
-use std::fmt;
+pub(crate) use new_or_large::full;
 
 use ratelimit_core::meter::Meter;
-use ratelimit_core::store::{
-    Answer, Claims, Decisions, MeterId, Mode, Promises, Refund, Time, Verdict, Verdicts,
-};
-use ratelimit_core::{CounterStore, ErrorKind, StoreError, SyncCounterStore, Timestamp, kit};
+use ratelimit_core::store::{Answer, Claims, MeterId, Mode, Verdict, Verdicts};
+use ratelimit_core::{StoreError, SyncCounterStore, Timestamp, kit};
 
 use crate::counters::{Evicted, Walk};
 use crate::kit::{Demand, Fingerprint, Fingerprints, SlotMeter};
@@ -158,18 +158,6 @@ impl MemoryStore {
         self.release(shard, decided, demand)
     }
 
-    /// A claim on a meter whose state is not in its slot: a log, a window of many segments, or a bucket of several rates.
-    #[inline(never)]
-    fn claim_elsewhere(
-        &self,
-        mut shard: ShardGuard<'_>,
-        place: SlotIndex,
-        demand: Demand<'_>,
-    ) -> (bool, Verdict) {
-        let decided = shard.claim_elsewhere(place, demand);
-        self.release(shard, decided, demand)
-    }
-
     /// Releases the shard of a known meter, and continues the sweep if it is time.
     #[inline(always)]
     fn release(
@@ -185,81 +173,10 @@ impl MemoryStore {
         }
         (admitted, verdict)
     }
-
-    /// A claim on a meter that the store does not have.
-    ///
-    /// It is decided before the meter is inserted: otherwise the decision would wait for memory that is not in the cache.
-    #[inline(never)]
-    fn claim_new(
-        &self,
-        mut shard: ShardGuard<'_>,
-        fingerprint: Fingerprint,
-        demand: Demand<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
-        let admitted = demand.fits_fresh();
-        if !(admitted && demand.charges()) {
-            return Ok((admitted, shard.verdict(None, demand)));
-        }
-        let room = shard.make_room(1, self.bound, demand.now, &[]);
-        if !room.is_made {
-            return Err(full());
-        }
-        let decided = shard.charge_new(fingerprint, demand);
-        drop(shard);
-        self.continue_sweep(demand.now);
-        if room.evicted > 0 {
-            self.count_evicted(room.evicted);
-        }
-        Ok(decided)
-    }
-}
-
-impl CounterStore for MemoryStore {
-    fn promises(&self) -> Promises {
-        Promises::new(Decisions::Exact, Time::Caller)
-    }
-
-    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.claim_now(claims)
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        for refund in refunds {
-            let fingerprint = self.fingerprints.of(&refund.id);
-            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
-        }
-        Ok(())
-    }
-
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.reset_now(claims);
-        Ok(())
-    }
 }
 
 /// The store's name in errors and metrics.
 const NAME: &str = "memory";
-
-#[cold]
-pub(crate) fn full() -> StoreError {
-    StoreError::new(
-        NAME,
-        ErrorKind::Full,
-        "there is no room for another key; raise `max_keys`, or let the store evict",
-    )
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for MemoryStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryStore").field("config", &self.config).field("len", &self.len()).finish()
-    }
-}
 
 #[cfg(test)]
 mod tests;

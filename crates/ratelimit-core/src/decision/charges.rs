@@ -11,10 +11,11 @@ use crate::{Limit, Receipt};
 /// memory elsewhere, and dropping it takes a comparison. It is boxed because an `Arc` is dropped by its address, which would be
 /// one in the decision: then the decision could not stay in registers.
 #[derive(Default)]
-pub(super) struct SharedList(Mutex<Option<Box<Arc<Taken>>>>);
+pub(super) struct SharedList(Mutex<Option<Box<Taken>>>);
 
 /// The list itself.
-pub(super) struct Taken(Mutex<Charges>);
+#[derive(Clone)]
+pub(super) struct Taken(Arc<Mutex<Charges>>);
 
 pub(crate) type Charges = SmallVec<[Charge; 2]>;
 
@@ -33,12 +34,12 @@ pub(crate) struct Charge {
 
 impl SharedList {
     /// The list, which `begun` begins if this is the first call.
-    pub(super) fn list(&self, begun: impl FnOnce() -> Charges) -> Arc<Taken> {
-        let begun = || Box::new(Arc::new(Taken(Mutex::new(begun()))));
-        Arc::clone(self.lock().get_or_insert_with(begun))
+    pub(super) fn list(&self, begun: impl FnOnce() -> Charges) -> Taken {
+        let begun = || Box::new(Taken(Arc::new(Mutex::new(begun()))));
+        Taken::clone(self.lock().get_or_insert_with(begun))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<Arc<Taken>>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Taken>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -20,8 +20,7 @@ pub(crate) use boxed::AskedKey;
 use boxed::{AskedLimit, Boxed};
 pub(crate) use charges::Charges;
 use charges::SharedList;
-pub(crate) use key_bytes::ChargedKeys;
-use key_bytes::LONGEST_IN_PLACE;
+pub(crate) use key_bytes::{ChargedKeys, ShortKey};
 pub(crate) use settlement::Settlement;
 pub use status::LimitStatus;
 
@@ -77,28 +76,6 @@ pub(crate) struct ShortParts<'l> {
 
 /// How many limits a decision has in place.
 const MOST_LIMITS: usize = 4;
-
-/// A key of up to 48 bytes, in place.
-#[derive(Clone, Copy)]
-pub(crate) struct ShortKey {
-    bytes: [u8; LONGEST_IN_PLACE],
-    length: usize,
-}
-
-impl ShortKey {
-    /// Copies a key. Returns `None` if it is too long.
-    #[inline]
-    pub(crate) fn of(key: &[u8]) -> Option<Self> {
-        let mut bytes = [0; LONGEST_IN_PLACE];
-        bytes.get_mut(..key.len())?.copy_from_slice(key);
-        Some(Self { bytes, length: key.len() })
-    }
-
-    /// The key.
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
 
 impl<'l> ShortParts<'l> {
     /// Under one limit, which is no ban.
@@ -214,19 +191,5 @@ impl<'l> Decision<'l> {
     fn status(&self, index: usize) -> LimitStatus<'_> {
         let AskedLimit { key_index, cost, limit } = self.parts.asked_limit(index);
         LimitStatus { index, key_index, cost, limit, now: self.now, verdict: self.parts.verdict(index) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_keys_of_any_length_round_trip() {
-        let key: Vec<u8> = (1..=49).collect();
-        for length in 0..=48 {
-            assert_eq!(*ShortKey::of(&key[..length]).unwrap().bytes(), key[..length]);
-        }
-        assert!(ShortKey::of(&key[..49]).is_none());
     }
 }

@@ -1,7 +1,5 @@
 //! What a check has taken and not given back: no unit is given back twice, by whichever of a decision and its clones.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::Decision;
@@ -21,7 +19,7 @@ impl Decision<'_> {
     }
 
     /// The list, which begins with what the store has charged for the decision.
-    pub(super) fn list(&self, keys: &ChargedKeys) -> Arc<Taken> {
+    pub(super) fn list(&self, keys: &ChargedKeys) -> Taken {
         let begun = || {
             let mut charges = Charges::new();
             for (limit, verdict) in self.parts.verdicts().enumerate() {
