@@ -12,7 +12,7 @@ use ratelimit_core::{CounterStore, StoreError, Timestamp};
 use crate::config::MemcachedConfig;
 use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::decide::decide;
-use crate::decide::refund::GivenAt;
+use crate::decide::refund::RefundAt;
 use crate::decide::space::Space;
 use crate::decide::{refund, reset, window};
 use crate::error::ERRORS;
@@ -170,7 +170,7 @@ impl CounterStore for MemcachedStore {
         for owned in refunds.map(|refund| OwnedRefund::new(refund, |id| self.space.location(id))) {
             match &owned.claim.meter {
                 Meter::Window(window) => deductions.push(window::refund(&owned.claim, window, owned.receipt)),
-                Meter::Bucket(_) | Meter::Log(_) => entries.push(GivenAt { refund: owned, now }),
+                Meter::Bucket(_) | Meter::Log(_) => entries.push(RefundAt { refund: owned, now }),
             }
         }
         let space = &self.space;

@@ -75,12 +75,12 @@ impl Axis {
         };
         let fits = |marks: &&Vec<Mark>| marks.windows(2).all(|two| fit(&two[0], &two[1]));
         let fitting = self.marks.iter().find(fits).or(self.marks.last());
-        let own = || {
+        let bold = || {
             let most = BoldPoints(usize::try_from(most.clamp(2, 6)).unwrap_or(2));
             let values = RangedCoordf64::from(self.range.clone()).key_points(most);
             values.into_iter().map(|value| (value, short(value) + self.unit)).collect()
         };
-        Self { marks: vec![fitting.cloned().unwrap_or_else(own)], ..self }
+        Self { marks: vec![fitting.cloned().unwrap_or_else(bold)], ..self }
     }
 }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use crate::group::Group;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{External, Placement, Recipe, Service};
 use crate::{Redis, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -286,7 +286,7 @@ impl Service for Node {
         self.0.url(address)
     }
 
-    fn at_address(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<External, String> {
         self.0.at_address(url)
     }
 }

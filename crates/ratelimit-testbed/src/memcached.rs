@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::bounded::bounded;
 use crate::group::Group;
 use crate::server::Server;
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{External, Placement, Recipe, Service};
 use crate::text::{percent_encoded, with_port};
 use crate::{Certificates, Testbed, Unavailable};
 
@@ -173,8 +173,8 @@ impl Service for Memcached {
         }
     }
 
-    fn at_address(&self, url: &str) -> Result<Given, String> {
-        Ok(Given { authority: authority(url)?, service: Arc::new(Self::default()) })
+    fn at_address(&self, url: &str) -> Result<External, String> {
+        Ok(External { authority: authority(url)?, service: Arc::new(Self::default()) })
     }
 }
 

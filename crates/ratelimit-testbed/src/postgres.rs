@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::bounded::bounded;
 use crate::server::Server;
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{External, Placement, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded, with_port};
 use crate::{Certificates, Testbed, Unavailable};
 
@@ -161,9 +161,9 @@ impl Service for Postgres {
         format!("postgres://postgres{}@{address}/postgres{options}", password.unwrap_or_default())
     }
 
-    fn at_address(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<External, String> {
         let elsewhere = Elsewhere::parse(url)?;
-        Ok(Given { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
+        Ok(External { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::bounded::bounded;
 use crate::resp::Resp;
 use crate::server::Server;
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{External, Placement, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded, with_port};
 use crate::{Testbed, Tls, Unavailable};
 
@@ -109,9 +109,9 @@ impl Service for Redis {
         format!("{}://{}{address}/", self.scheme(), self.log_in())
     }
 
-    fn at_address(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<External, String> {
         let elsewhere = Elsewhere::parse(url)?;
-        Ok(Given { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
+        Ok(External { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
     }
 }
 

@@ -75,14 +75,14 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Its address for clients.
     fn url(&self, address: SocketAddr) -> String;
 
-    /// The service at a given address, or why it cannot be this service.
-    fn at_address(&self, _url: &str) -> Result<Given, String> {
-        Err("it cannot be given by an address".to_owned())
+    /// The service at an address, or why it cannot be this service.
+    fn at_address(&self, _url: &str) -> Result<External, String> {
+        Err("it cannot be found by an address".to_owned())
     }
 }
 
-/// A server that was given by an address.
-pub(crate) struct Given {
+/// A server that runs elsewhere, at a known address.
+pub(crate) struct External {
     /// Host and port.
     pub(crate) authority: String,
     /// How to talk to it.

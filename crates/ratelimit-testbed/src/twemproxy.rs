@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::bounded::bounded;
 use crate::group::Group;
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{External, Placement, Recipe, Service};
 use crate::{Memcached, Server, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -82,9 +82,9 @@ impl Service for Twemproxy {
         format!("memcached://{address}")
     }
 
-    fn at_address(&self, url: &str) -> Result<Given, String> {
+    fn at_address(&self, url: &str) -> Result<External, String> {
         let authority = crate::memcached::authority(url)?;
-        Ok(Given { authority, service: Arc::new(Self { servers: Vec::new() }) })
+        Ok(External { authority, service: Arc::new(Self { servers: Vec::new() }) })
     }
 }
 

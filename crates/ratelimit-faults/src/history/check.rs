@@ -260,8 +260,9 @@ fn refused_early_without_the_store<'a>(
     let quota = rule.divided(evidence.instances).quota();
     let refusals = calls.iter().filter(|call| call.degraded && call.outcome == Outcome::Refused);
     let is_early = |refusal: &&&Call| {
-        let own = calls.iter().filter(|call| call.worker == refusal.worker && call.start <= refusal.end);
-        let charged = own.filter(|call| match call.outcome {
+        let of_worker =
+            calls.iter().filter(|call| call.worker == refusal.worker && call.start <= refusal.end);
+        let charged = of_worker.filter(|call| match call.outcome {
             Outcome::Admitted => call.degraded,
             Outcome::Dropped => true,
             Outcome::Refused | Outcome::Failed { .. } => false,

@@ -42,7 +42,7 @@ pub(crate) enum Broken {
 impl Broken {
     /// The store, broken.
     pub(crate) fn around(self, store: Store) -> Store {
-        Arc::new(BrokenStore { how: self, store, own: MemoryStore::new(), calls: AtomicU64::new(0) })
+        Arc::new(BrokenStore { how: self, store, local: MemoryStore::new(), calls: AtomicU64::new(0) })
     }
 }
 
@@ -50,7 +50,7 @@ impl Broken {
 struct BrokenStore {
     how: Broken,
     store: Store,
-    own: MemoryStore,
+    local: MemoryStore,
     calls: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl CounterStore for BrokenStore {
         match self.how {
             Broken::Forgets if is_chosen => self.store.claim(claims.with_mode(Mode::Peek)).await,
             Broken::Generous => match self.store.claim(claims).await {
-                Err(_) => self.own.claim(claims).await,
+                Err(_) => self.local.claim(claims).await,
                 answer => answer,
             },
             Broken::Repeats if is_chosen => {

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::decide::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::decide::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
-use crate::decide::refund::{GivenAt, by_server, refund, take};
+use crate::decide::refund::{RefundAt, by_server, refund, take};
 use crate::decide::space::Space;
 use crate::decide::window::{Deductions, WindowCommands};
 use crate::error;
@@ -57,7 +57,7 @@ enum ClaimInRound {
 #[derive(Default)]
 struct Rollback {
     deductions: Deductions,
-    refunds: Vec<GivenAt>,
+    refunds: Vec<RefundAt>,
 }
 
 /// Decides slices in order, in as few round trips as possible. Must run to completion, because it undoes its reservations.
@@ -327,7 +327,7 @@ impl<'a> Step<'a> {
                 && matches!(written[*nth], Written::Stored)
             {
                 let refund = OwnedRefund { claim: claim.clone(), receipt: verdict.receipt };
-                undo.refunds.push(GivenAt { refund, now: self.slice.now });
+                undo.refunds.push(RefundAt { refund, now: self.slice.now });
                 self.is_undone = true;
             }
         }

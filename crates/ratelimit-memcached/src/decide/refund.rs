@@ -19,7 +19,7 @@ use crate::wire::reply::Counter;
 
 /// Units to give back, and the instant of the refund.
 #[derive(Clone, Debug)]
-pub(crate) struct GivenAt {
+pub(crate) struct RefundAt {
     pub(crate) refund: OwnedRefund,
     pub(crate) now: Timestamp,
 }
@@ -74,8 +74,8 @@ pub(crate) async fn take(
 }
 
 /// Groups refunds by server, so that those on one server do not wait for another.
-pub(crate) fn by_server(refunds: Vec<GivenAt>) -> Vec<Vec<GivenAt>> {
-    let mut servers = BTreeMap::<usize, Vec<GivenAt>>::new();
+pub(crate) fn by_server(refunds: Vec<RefundAt>) -> Vec<Vec<RefundAt>> {
+    let mut servers = BTreeMap::<usize, Vec<RefundAt>>::new();
     for returned in refunds {
         servers.entry(returned.refund.claim.key.server).or_default().push(returned);
     }
@@ -86,7 +86,7 @@ pub(crate) fn by_server(refunds: Vec<GivenAt>) -> Vec<Vec<GivenAt>> {
 /// without reason, and a retry repeats only the writes that lost to another writer.
 pub(crate) async fn refund(
     space: &Space,
-    mut open: Vec<GivenAt>,
+    mut open: Vec<RefundAt>,
     deadline: Instant,
 ) -> Result<(), StoreError> {
     let mut results = Vec::new();
@@ -106,17 +106,17 @@ pub(crate) async fn refund(
 /// Gives units back once. Returns the refunds that lost to another writer.
 async fn refund_once(
     space: &Space,
-    open: Vec<GivenAt>,
+    open: Vec<RefundAt>,
     results: &mut Vec<Result<(), StoreError>>,
     deadline: Instant,
-) -> Vec<GivenAt> {
+) -> Vec<RefundAt> {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::new(space.lifetimes));
     let places: Vec<usize> =
         open.iter().map(|returned| entries.push(&mut batch, &returned.refund.claim.key)).collect();
     entries.receive(&batch.send(deadline).await);
     let mut read = Vec::with_capacity(open.len());
     for (returned, nth) in open.into_iter().zip(places) {
-        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = &returned;
+        let RefundAt { refund: OwnedRefund { claim, receipt }, now } = &returned;
         match entries.state(nth) {
             Ok(mut state) => {
                 if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
