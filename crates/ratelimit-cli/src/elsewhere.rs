@@ -69,7 +69,7 @@ impl Elsewhere {
             }
             Ok(Some(_)) => None,
             Ok(None) => Some(
-                "A Memcached server has no command that lists some of its items, so it is not known what else it counts."
+                "This store cannot list its keys, because its server has no command for that: it is not known what else it counts."
                     .to_owned(),
             ),
             Err(error) => Some(format!("The store could not be searched: {error}")),

@@ -69,7 +69,18 @@ impl Target {
 
     /// How many processes call it: one if the store is in the memory of the process.
     pub(crate) fn workers(self) -> usize {
-        if self == Self::Memory { 1 } else { 3 }
+        match self {
+            Self::Memory => 1,
+            Self::Redis
+            | Self::RedisAof
+            | Self::RedisFallback
+            | Self::RedisCluster
+            | Self::RedisSentinel
+            | Self::Postgres
+            | Self::PostgresLogged
+            | Self::Memcached
+            | Self::MemcachedPair => 3,
+        }
     }
 
     /// How many connections a worker may have to each server.
@@ -80,11 +91,31 @@ impl Target {
 
     /// Whether the keys of a call may be on several servers, each of which charges by itself.
     pub(crate) fn is_spread(self) -> bool {
-        matches!(self, Self::RedisCluster | Self::MemcachedPair)
+        match self {
+            Self::RedisCluster | Self::MemcachedPair => true,
+            Self::Memory
+            | Self::Redis
+            | Self::RedisAof
+            | Self::RedisFallback
+            | Self::RedisSentinel
+            | Self::Postgres
+            | Self::PostgresLogged
+            | Self::Memcached => false,
+        }
     }
 
     /// Whether it refuses only what does not fit, even if other calls are in progress; see `Decisions` of core.
     pub(crate) fn is_exact(self) -> bool {
-        !matches!(self, Self::Memcached | Self::MemcachedPair)
+        match self {
+            Self::Memcached | Self::MemcachedPair => false,
+            Self::Memory
+            | Self::Redis
+            | Self::RedisAof
+            | Self::RedisFallback
+            | Self::RedisCluster
+            | Self::RedisSentinel
+            | Self::Postgres
+            | Self::PostgresLogged => true,
+        }
     }
 }

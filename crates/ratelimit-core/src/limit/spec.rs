@@ -86,13 +86,12 @@ impl Spec {
 
     /// Whether the algorithm has the options that are given.
     fn check_options(&self) -> Result<(), LimitError> {
-        use Algorithm::{FixedWindow, LeakyBucket, LeakyQueue, TokenBucket};
-        let is_bucket = matches!(self.algorithm, TokenBucket | LeakyBucket | LeakyQueue);
+        use Algorithm::{FixedWindow, LeakyQueue, TokenBucket};
         let is_other_window = self.is_window() && self.algorithm != FixedWindow;
         LimitError::check_suitable([
             (self.step.is_some() && self.algorithm != TokenBucket, "step", "a token bucket"),
             (self.immediate.is_some() && self.algorithm != LeakyQueue, "immediate", "a queue"),
-            (self.burst.is_some() && !is_bucket, "burst", "a token bucket, leaky bucket or queue"),
+            (self.burst.is_some() && !self.is_bucket(), "burst", "a token bucket, leaky bucket or queue"),
             (self.alignment != Alignment::Epoch && !self.is_window(), "an alignment", "a window"),
             (
                 self.alignment == Alignment::FirstRequest && is_other_window,
@@ -143,7 +142,15 @@ impl Spec {
     pub(super) fn reduced_alignment(&self) -> Alignment {
         let segment = match self.algorithm {
             Algorithm::SegmentedWindow { precision, .. } => precision,
-            _ => self.period,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindow
+            | Algorithm::SlidingLog
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::LeakyQueue
+            | Algorithm::Concurrency
+            | Algorithm::Total
+            | Algorithm::Ban { .. } => self.period,
         };
         match self.alignment {
             Alignment::Offset(offset) => match nanos(offset).checked_rem(nanos(segment)) {
@@ -160,10 +167,29 @@ impl Spec {
     }
 
     fn is_window(&self) -> bool {
-        matches!(
-            self.algorithm,
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
-        )
+        match self.algorithm {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. } => true,
+            Algorithm::SlidingLog
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::LeakyQueue
+            | Algorithm::Concurrency
+            | Algorithm::Total
+            | Algorithm::Ban { .. } => false,
+        }
+    }
+
+    fn is_bucket(&self) -> bool {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => true,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindow
+            | Algorithm::SegmentedWindow { .. }
+            | Algorithm::SlidingLog
+            | Algorithm::Concurrency
+            | Algorithm::Total
+            | Algorithm::Ban { .. } => false,
+        }
     }
 
     /// Everything but the quota that distinguishes one meter from another on the same key.
@@ -195,7 +221,10 @@ impl Spec {
             // A bucket's state is right for every rate, so its name is enough.
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => self.name.is_none(),
             Algorithm::Concurrency | Algorithm::Total | Algorithm::Ban { .. } => false,
-            _ => true,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindow
+            | Algorithm::SegmentedWindow { .. }
+            | Algorithm::SlidingLog => true,
         };
         // Writing to a string does not fail.
         if let Some(step) = self.step {

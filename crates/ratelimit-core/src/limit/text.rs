@@ -25,7 +25,13 @@ impl fmt::Display for Limit {
             Algorithm::Ban { duration, .. } => {
                 write!(f, "ban {} after {} in {}", Text(duration), spec.quota, Text(spec.period))?;
             }
-            _ => write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?,
+            Algorithm::FixedWindow
+            | Algorithm::SlidingWindow
+            | Algorithm::SegmentedWindow { .. }
+            | Algorithm::SlidingLog
+            | Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::LeakyQueue => write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?,
         }
         match spec.algorithm {
             Algorithm::FixedWindow if spec.alignment == Alignment::FirstRequest => {}

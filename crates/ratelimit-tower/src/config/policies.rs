@@ -337,7 +337,10 @@ fn headers(file: &file::Headers) -> Result<Headers, Problem> {
         headers.on_admitted = on_admitted.value;
     }
     if let Some(reset) = &file.reset {
-        let has_reset = headers.families.iter().any(|family| *family != Family::Draft11);
+        let has_reset = headers.families.iter().any(|family| match family {
+            Family::RateLimit | Family::XRateLimit => true,
+            Family::Draft11 => false,
+        });
         if reset.value != Reset::default() && !has_reset {
             let message =
                 "it is for the families ratelimit and x-ratelimit: add one to headers.families, or remove it";

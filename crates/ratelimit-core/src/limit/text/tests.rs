@@ -12,6 +12,32 @@ fn check(text: &str, printed: &str) {
     assert_eq!(printed.parse::<Limit>().unwrap(), limit);
 }
 
+/// A limit of the algorithm after that of `limit`. Give a new algorithm an arm, and let the last one lead to it.
+fn next(limit: &Limit) -> Option<Limit> {
+    let second = Duration::from_secs(1);
+    let next = match limit.algorithm() {
+        Algorithm::FixedWindow => Limit::sliding_window(10, second),
+        Algorithm::SlidingWindow => Limit::segmented_window(10, second, second / 10),
+        Algorithm::SegmentedWindow { .. } => Limit::sliding_log(10, second),
+        Algorithm::SlidingLog => Limit::token_bucket(10, second),
+        Algorithm::TokenBucket => Limit::leaky_bucket(10, second),
+        Algorithm::LeakyBucket => Limit::leaky_queue(10, second),
+        Algorithm::LeakyQueue => Limit::concurrency(10),
+        Algorithm::Concurrency => Limit::total(10),
+        Algorithm::Total => Limit::ban(10, second, second),
+        Algorithm::Ban { .. } => return None,
+    };
+    next.build().ok()
+}
+
+#[test]
+fn the_text_of_each_algorithm_is_read_back() {
+    let first = Limit::fixed_window(10, Duration::from_secs(1)).build().unwrap();
+    let limits = std::iter::successors(Some(first), next);
+    let read = limits.inspect(|limit| assert_eq!(limit.to_string().parse().as_ref(), Ok(limit)));
+    assert_eq!(read.count(), 10);
+}
+
 #[test]
 fn limits_are_read_and_printed_back() {
     check("10/s", "10/s");
