@@ -184,9 +184,8 @@ fn run_available(
             None => jobs.push(Job { name, command: servers.apply_to(test.command()) }),
         }
     }
-    // Half as many again as there are processors: most of them wait for servers and timeouts.
-    let processors = executables::processors();
-    executables::run(jobs, processors + processors.div_ceil(2), totals)
+    // Twice as many as there are processors: most of them wait for servers and timeouts.
+    executables::run(jobs, 2 * executables::processors(), totals)
 }
 
 fn documentation_tests(servers: &Servers, totals: &mut Totals) -> Result<()> {

@@ -120,5 +120,5 @@ async fn lists(url: &str, store: Store) {
 async fn memcached_cannot_list() {
     let server = Testbed::from_env().memcached().await.unwrap();
     let ran = Cli::on(server.url(), "", "1/s").run(&["list"]);
-    ran.fails(1, &["no command that lists some of its items", "`peek KEY`", "Redis and PostgreSQL can list"]);
+    ran.fails(1, &["this store cannot list its keys", "`peek KEY`", "Redis and PostgreSQL can list"]);
 }
