@@ -127,13 +127,19 @@ fn prove(
     };
     let runs = targets.iter().map(|target| Run::new(target.name, target.package, executables));
     let runs = runs.collect::<Result<Vec<_>>>()?;
-    // Those in this process take a fifth of the time of the others, so they fill up the end.
+    // Those in this process mostly wait, so each runs beside those of servers, one more than there are processors.
     let (short, long): (Vec<&Run<'_>>, Vec<&Run<'_>>) = runs.iter().partition(|run| run.is_in_process());
-    let jobs = long.into_iter().rev().chain(short);
+    let mut short = short.into_iter();
+    let mut jobs: Vec<&Run<'_>> = Vec::new();
+    for run in long.into_iter().rev() {
+        jobs.push(run);
+        jobs.extend(short.next());
+    }
+    let jobs = jobs.into_iter().chain(short);
     let jobs =
         jobs.map(|run| Job { name: format!("the suite on {}", run.target), command: run.command(arguments) });
     // The reports count the cases.
-    let outcome = executables::run(jobs.collect(), executables::processors(), &mut Totals::default());
+    let outcome = executables::run(jobs.collect(), executables::processors() + 1, &mut Totals::default());
     let mut problems: Vec<String> = outcome.err().map(|error| error.to_string()).into_iter().collect();
     let mut report = Report::default();
     for run in runs.iter().filter(|run| run.json.exists()) {
