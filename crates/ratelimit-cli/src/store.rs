@@ -23,8 +23,8 @@ const MEMORY: &str = "the counts of a `memory:` store are in the memory of the p
     can see them: give the address of a store that the program shares, redis://, postgres:// or memcached://, or let the \
     program itself look with RateLimiter::peek";
 
-const NO_LIST: &str = "this store cannot list its keys, because its server has no command for that, as Memcached has none: name \
-    them, as in `peek KEY`; stores on Redis and PostgreSQL can list";
+const NO_LIST: &str = "this store cannot list its keys, because its server has no command for that: name them, \
+    as in `peek KEY`; stores on Redis and PostgreSQL can list";
 
 impl Opened {
     /// Opens the store at this address. Nothing is created in it.

@@ -32,6 +32,14 @@ pub(crate) enum Target {
     MemcachedPair,
 }
 
+/// The servers that have counts at the same time.
+#[derive(PartialEq, Eq)]
+enum Servers {
+    None,
+    One,
+    Several,
+}
+
 impl Target {
     /// Its name.
     pub(crate) fn name(self) -> String {
@@ -69,17 +77,9 @@ impl Target {
 
     /// How many processes call it: one if the store is in the memory of the process.
     pub(crate) fn workers(self) -> usize {
-        match self {
-            Self::Memory => 1,
-            Self::Redis
-            | Self::RedisAof
-            | Self::RedisFallback
-            | Self::RedisCluster
-            | Self::RedisSentinel
-            | Self::Postgres
-            | Self::PostgresLogged
-            | Self::Memcached
-            | Self::MemcachedPair => 3,
+        match self.servers() {
+            Servers::None => 1,
+            Servers::One | Servers::Several => 3,
         }
     }
 
@@ -91,16 +91,21 @@ impl Target {
 
     /// Whether the keys of a call may be on several servers, each of which charges by itself.
     pub(crate) fn is_spread(self) -> bool {
+        self.servers() == Servers::Several
+    }
+
+    /// How many servers have counts at the same time.
+    fn servers(self) -> Servers {
         match self {
-            Self::RedisCluster | Self::MemcachedPair => true,
-            Self::Memory
-            | Self::Redis
+            Self::Memory => Servers::None,
+            Self::Redis
             | Self::RedisAof
             | Self::RedisFallback
             | Self::RedisSentinel
             | Self::Postgres
             | Self::PostgresLogged
-            | Self::Memcached => false,
+            | Self::Memcached => Servers::One,
+            Self::RedisCluster | Self::MemcachedPair => Servers::Several,
         }
     }
 

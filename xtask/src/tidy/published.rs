@@ -83,21 +83,18 @@ fn published_crates_depend_on_published_ones() {
     });
 }
 
-/// Left out of the job for other systems: one is built there with the stores, the others choose among them.
-const NOT_PORTABLE: [&str; 3] = ["ratelimit-stores", "ratelimit-store-kit", "ratelimit-cli"];
-
 #[test]
 fn ci_checks_every_published_crate() {
     let jobs = read(&root().join(".github/workflows/ci.yml"));
     each(|package, _| {
-        for job in ["portable", "interfaces", "semver"] {
-            if job == "portable" && NOT_PORTABLE.contains(&text(&package["name"]).as_str()) {
-                continue;
-            }
+        // On other systems, the kit is built with the stores, and nothing that chooses among the stores is.
+        let not_portable = ["ratelimit-store-kit", "ratelimit-stores", "ratelimit-cli"];
+        for (job, left_out) in [("portable", &not_portable[..]), ("interfaces", &[]), ("semver", &[])] {
             let (_, rest) =
                 jobs.split_once(&format!("\n  {job}:\n")).ok_or(format!("there is no job {job}"))?;
             let names = rest.split("\n\n").next().unwrap_or(rest).split([' ', '\n', ',']);
-            if !names.into_iter().any(|name| name == text(&package["name"])) {
+            let name = text(&package["name"]);
+            if !left_out.contains(&name.as_str()) && !names.into_iter().any(|listed| listed == name) {
                 return Err(format!("the job {job} in ci.yml leaves it out"));
             }
         }

@@ -23,6 +23,16 @@ pub(super) struct Spec {
     pub(super) calendar: Option<calendar::Calendar>,
 }
 
+/// Algorithms with the same options and the same form of scope.
+#[derive(PartialEq, Eq)]
+enum Family {
+    Window,
+    Log,
+    Bucket,
+    /// What is held, totals and bans: their quota is not for a period.
+    WithoutRate,
+}
+
 impl Spec {
     pub(super) fn meter(&self) -> Result<Meter, LimitError> {
         self.check_options()?;
@@ -91,7 +101,11 @@ impl Spec {
         LimitError::check_suitable([
             (self.step.is_some() && self.algorithm != TokenBucket, "step", "a token bucket"),
             (self.immediate.is_some() && self.algorithm != LeakyQueue, "immediate", "a queue"),
-            (self.burst.is_some() && !self.is_bucket(), "burst", "a token bucket, leaky bucket or queue"),
+            (
+                self.burst.is_some() && self.family() != Family::Bucket,
+                "burst",
+                "a token bucket, leaky bucket or queue",
+            ),
             (self.alignment != Alignment::Epoch && !self.is_window(), "an alignment", "a window"),
             (
                 self.alignment == Alignment::FirstRequest && is_other_window,
@@ -167,28 +181,17 @@ impl Spec {
     }
 
     fn is_window(&self) -> bool {
-        match self.algorithm {
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. } => true,
-            Algorithm::SlidingLog
-            | Algorithm::TokenBucket
-            | Algorithm::LeakyBucket
-            | Algorithm::LeakyQueue
-            | Algorithm::Concurrency
-            | Algorithm::Total
-            | Algorithm::Ban { .. } => false,
-        }
+        self.family() == Family::Window
     }
 
-    fn is_bucket(&self) -> bool {
+    fn family(&self) -> Family {
         match self.algorithm {
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => true,
-            Algorithm::FixedWindow
-            | Algorithm::SlidingWindow
-            | Algorithm::SegmentedWindow { .. }
-            | Algorithm::SlidingLog
-            | Algorithm::Concurrency
-            | Algorithm::Total
-            | Algorithm::Ban { .. } => false,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. } => {
+                Family::Window
+            }
+            Algorithm::SlidingLog => Family::Log,
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => Family::Bucket,
+            Algorithm::Concurrency | Algorithm::Total | Algorithm::Ban { .. } => Family::WithoutRate,
         }
     }
 
@@ -217,14 +220,11 @@ impl Spec {
             Algorithm::Ban { .. } => ban::KIND,
         };
         scope.push_str(kind);
-        let has_period = match self.algorithm {
+        let has_period = match self.family() {
+            Family::Window | Family::Log => true,
             // A bucket's state is right for every rate, so its name is enough.
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => self.name.is_none(),
-            Algorithm::Concurrency | Algorithm::Total | Algorithm::Ban { .. } => false,
-            Algorithm::FixedWindow
-            | Algorithm::SlidingWindow
-            | Algorithm::SegmentedWindow { .. }
-            | Algorithm::SlidingLog => true,
+            Family::Bucket => self.name.is_none(),
+            Family::WithoutRate => false,
         };
         // Writing to a string does not fail.
         if let Some(step) = self.step {

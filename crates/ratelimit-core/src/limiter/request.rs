@@ -82,7 +82,8 @@ pub(super) struct Simple<'k, 'l> {
 }
 
 impl<'k, 'l> Request<'k, 'l> {
-    /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
+    /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`. Unlike
+    /// `as_simple().ok_or(self)` it takes the request apart, so that no request is left to be dropped.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
         match self.parts {
